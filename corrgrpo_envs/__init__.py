@@ -1,0 +1,1 @@
+"""Gymnasium environments for language models that return named reward components with weights."""

@@ -1,0 +1,1 @@
+"""Training language models on multi-reward environments with CorrGRPO and its peers."""

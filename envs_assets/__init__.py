@@ -1,0 +1,1 @@
+"""Built-in tasks written for this project, read with `importlib.resources`."""
