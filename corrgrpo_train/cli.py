@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ BELONGS = {"env": ("env_args", "reward_weights"), "method": ("method_args",)}
 
 DESCRIPTION = "Train a language model on an environment with several rewards."
 EPILOG = (
-    "Mappings: --reward-weights '{\"format\": 0.5}' or --reward-weights.format 0.5. Precedence: defaults, then the "
-    "profile of the environment for this machine (only where no preset is named), --preset, --config, flags."
+    "Mappings: --reward-weights '{\"format\": 0.5}' or --reward-weights.format 0.5. Precedence: defaults, "
+    "then the environment's profile for this machine (where no preset is named), --preset, --config, flags."
 )
 
 
@@ -53,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     config: Config | None = None
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that cannot show a character shows another one; it never ends a run.
+            stream.reconfigure(errors="replace")
     try:
         flags = parse(arguments)
         config, notes = gather(flags)
@@ -108,7 +113,7 @@ def parser() -> Any:
     ):
         flags.add_argument(name, action="store_true", help=text)
     types, docs = field_types(), field_docs()
-    group = flags
+    group: Any = flags
     for item in fields(Config):
         if item.name in SECTIONS:
             group = flags.add_argument_group(SECTIONS[item.name])
@@ -253,7 +258,7 @@ def _has_gpu(device: str) -> bool:
 
 
 def _resumed(layers: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> Config:
-    """The configuration of the run to continue, with the settings asked for that do not change its results."""
+    """The configuration of the run to continue, with the neutral settings asked for."""
     if "output" not in asked and "env" not in asked:
         raise UsageError("--resume needs --output FOLDER, the run to continue")
     folder = Path(asked["output"]) if asked.get("output") else complete(asked).run_dir

@@ -82,7 +82,7 @@ class Config:
     clip_high: float = 0.2
     """Probability ratios are clipped above at 1 + clip_high."""
     aggregation: str = "sequence"
-    """Mean of the loss: per completion ("sequence"), per token ("token") or per aggregation_length ("constant")."""
+    """Mean of the loss: per completion ("sequence"), token ("token") or aggregation_length ("constant")."""
     aggregation_length: int | None = None
     """Tokens by which aggregation "constant" divides each completion's sum."""
 

@@ -137,13 +137,13 @@ def check_environment(config: Config) -> None:
         raise UsageError(f"env {config.env!r}: {error}; install the package or correct its name") from None
     except gym.error.Error:
         known = [name.removeprefix("corrgrpo/") for name in gym.registry if name.startswith("corrgrpo/")]
-        other = "" if ":" in config.env else "; third-party ids are written package:namespace/Name-v0"
-        bare = re.split("[:/]", config.env)[-1]
-        raise UsageError(str(unknown("env", bare, known)).rstrip("?") + other) from None
-    arguments = {
-        **config.env_args,
-        **({"reward_weights": config.reward_weights} if config.reward_weights else {}),
-    }
+        given = config.env_id.removeprefix("corrgrpo/")
+        raise UsageError(
+            f"{unknown('env', given, known)} Ids of other packages are written package:namespace/Name-v0."
+        ) from None
+    arguments = dict(config.env_args)
+    if config.reward_weights:
+        arguments["reward_weights"] = config.reward_weights
     try:
         gym.make(spec, disable_env_checker=True, **arguments).close()
     except (ValueError, ImportError) as error:

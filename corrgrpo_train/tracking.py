@@ -32,7 +32,7 @@ def rewind(run_dir: Path, step: int | None) -> None:
 
     Args:
         run_dir: the run folder.
-        step: training steps that the checkpoint contains; later rows go. None: there is no checkpoint, all go.
+        step: training steps that the checkpoint contains; later rows go. None (no checkpoint): all go.
     """
     for name in ROWS:
         path = run_dir / name
@@ -203,4 +203,4 @@ def _event_writer(folder: Path, purge_step: int | None, note: Callable[[str], No
         if note is not None:
             note("TensorBoard is not installed, no event files are written: pip install tensorboard")
         return None
-    return SummaryWriter(str(folder), purge_step=purge_step)  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder), purge_step=purge_step)

@@ -1,4 +1,4 @@
-"""Named settings: `cpu/` and `gpu/` hold the profile of each environment for a machine without and with a GPU."""
+"""Named settings; `cpu/` and `gpu/` hold each environment's profile for a machine without and with a GPU."""
 
 from importlib.resources import files
 
