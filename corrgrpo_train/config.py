@@ -54,7 +54,7 @@ class Config:
     group_size: int = 8
     """Episodes per group."""
     updates_per_rollout: int = 1
-    """Optimiser updates on each rollout."""
+    """Optimiser updates on each rollout, each on its own part of it."""
 
     max_prompt_tokens: int = 2048
     """Longest first prompt in tokens; tasks with a longer one are left out and counted."""

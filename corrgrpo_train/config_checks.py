@@ -11,8 +11,6 @@ from corrgrpo_envs.errors import unknown
 from corrgrpo_train.config import Config
 from corrgrpo_train.errors import UsageError
 
-OBJECTIVES = ("grpo",)
-AGGREGATIONS = ("sequence", "token", "constant")
 AUTOCASTS = ("auto", "bf16", "off")
 
 _AT_LEAST = {
@@ -50,16 +48,16 @@ _BELOW_ONE = ("beta1", "beta2")
 
 
 def validate(config: Config) -> None:
-    """Check everything that can be checked without a model: values, the environment, the method.
+    """Check everything that can be checked without a model: values, the environment, the algorithm.
 
-    Quick checks come first; the method needs torch, so it comes last.
+    Quick checks come first; the algorithm needs torch, so it comes last.
 
     Raises:
         UsageError: for the first thing that is wrong.
     """
     check_values(config)
     check_environment(config)
-    check_method(config)
+    check_algorithm(config)
 
 
 def check_values(config: Config) -> None:
@@ -98,8 +96,6 @@ def check_values(config: Config) -> None:
 
 
 def _check_names(config: Config) -> None:
-    _one_of("objective", config.objective, OBJECTIVES)
-    _one_of("aggregation", config.aggregation, AGGREGATIONS)
     _one_of("autocast", config.autocast, AUTOCASTS)
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", config.device):
         _one_of("device", config.device, ("auto", "cpu", "cuda", "cuda:N", "mps"))
@@ -171,13 +167,14 @@ def _unknown_argument(spec: Any, arguments: dict[str, Any]) -> ValueError | None
     return None
 
 
-def check_method(config: Config) -> None:
-    """Check the estimator's name.
+def check_algorithm(config: Config) -> None:
+    """Check the names of estimator, objective and aggregation, and the estimator's options.
 
     Raises:
-        UsageError: if it is unknown, or the module that should register it cannot be imported.
+        UsageError: if one is unknown, or the module that should register the estimator cannot be imported.
     """
     from corrgrpo_train.advantages import ESTIMATORS
+    from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
 
     module = config.method.rpartition(":")[0]
     if module:
@@ -186,3 +183,9 @@ def check_method(config: Config) -> None:
         except ImportError as error:
             raise UsageError(f"method {config.method!r}: {error}") from error
     _one_of("method", config.method_name, ESTIMATORS)
+    _one_of("objective", config.objective, OBJECTIVES)
+    _one_of("aggregation", config.aggregation, AGGREGATIONS)
+    try:
+        ESTIMATORS[config.method_name].check_options(config.method_args)
+    except ValueError as error:
+        raise UsageError(f"method_args: {error}") from None

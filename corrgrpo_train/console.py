@@ -2,10 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
 
 import rich.console
 from rich.live import Live
@@ -18,27 +16,13 @@ from corrgrpo_train.config import Config
 PLAIN_LINES = 50
 """About as many progress lines a whole run writes where there is no terminal."""
 
+COLUMNS = {"base": "before", "warm_start": "after warm start", "last": "after"}
+"""Columns of the summary, by what the trainer calls these validations."""
 
-@dataclass(kw_only=True)
-class Summary:
-    """What is told at the end of a run.
-
-    Attributes:
-        run_dir: the run folder.
-        validations: column title ("before", "after warm start", "after") to validation metrics, in order;
-            keys with or without the prefix `validation/`.
-        seconds: how long the run took.
-        headline: what must be read first, e.g. that no group had a signal; may be empty.
-        best_step: the step of the best checkpoint, where there is one.
-        notes: further lines.
-    """
-
-    run_dir: Path
-    validations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    seconds: float = 0.0
-    headline: str = ""
-    best_step: int | None = None
-    notes: Sequence[str] = ()
+NO_SIGNAL = (
+    "No group had a signal: within every group all episodes got the same reward, so nothing was learned. "
+    "Try --warm-start, a larger --group-size or easier tasks."
+)
 
 
 class Console:
@@ -71,29 +55,28 @@ class Console:
                 output.width = 120
         self._output = output
         self._clock = clock
-        self._total, self._first, self._begun = 0, 0, 0.0
+        self._total, self._begun = 0, self._clock()
+        self._first: tuple[int, float] | None = None
         self._names: tuple[str, ...] = ()
         self._live: Live | None = None
-        self._validations: dict[str, dict[str, float]] = {}
+        self._validations: dict[str, Mapping[str, float]] = {}
 
-    def start(self, total_steps: int, names: Iterable[str], first_step: int = 0) -> None:
+    def start(self, total_steps: int, names: Iterable[str] = ()) -> None:
         """Begin.
 
         Args:
             total_steps: training steps of the whole run.
-            names: reward component names, in order.
-            first_step: steps that were done before, for a resumed run.
+            names: reward component names, in order; empty takes them from the first step's metrics.
         """
-        self._total, self._first = total_steps, first_step
-        self._names, self._begun = tuple(names), self._clock()
+        self._total, self._names = total_steps, tuple(names)
+        self._begun = self._clock()
         if self._quiet:
             return
         if self._output.is_terminal:
             self._live = Live(console=self._output, refresh_per_second=4, transient=True)
             self._live.start()
-            self._show(first_step, {}, {})
         else:
-            self._print(f"{self._title}: {total_steps} steps, components {', '.join(self._names)}")
+            self._print(f"{self._title}: {total_steps} steps")
 
     def step(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]) -> None:
         """Show a training step.
@@ -101,54 +84,71 @@ class Console:
         Args:
             step: steps done, this one included.
             metrics: the row of `metrics.jsonl`: `reward/mean`, `components/NAME/mean`, …
-            timings: the row of `timings.jsonl`; `tokens_per_second` is shown.
+            timings: the row of `timings.jsonl`; the first `tokens_per_second…` is shown.
         """
+        is_first = self._first is None
+        if self._first is None:
+            self._first = (step, self._clock())
+        if not self._names:
+            self._names = tuple(
+                name.removeprefix("components/").removesuffix("/mean")
+                for name in metrics
+                if name.startswith("components/") and name.endswith("/mean")
+            )
         if self._quiet:
             return
         if self._live is not None:
-            self._show(step, metrics, timings)
-        elif step in (self._first + 1, self._total) or step % max(1, self._total // PLAIN_LINES) == 0:
+            self._live.update(self._display(step, metrics, timings))
+        elif is_first or step == self._total or step % max(1, self._total // PLAIN_LINES) == 0:
             parts = [f"step {step}/{self._total}", f"reward {number(metrics.get('reward/mean'))}"]
             parts += [f"{name} {number(metrics.get(f'components/{name}/mean'))}" for name in self._names]
-            parts += [f"{number(timings.get('tokens_per_second'), 0)} tokens/s", f"ETA {self._eta(step)}"]
+            parts += [f"{speed(timings)} tokens/s", f"ETA {self._eta(step)}"]
             self._print("  ".join(parts))
 
-    def validation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show a validation: `reward`, `components/NAME`, `metrics/NAME`, with or without `validation/`."""
-        values = _bare(metrics)
-        self._validations["first" if not self._validations else "latest"] = values
+    def validation(self, step: int, metrics: Mapping[str, float], phase: str = "train") -> None:
+        """Show a validation.
+
+        Args:
+            step: training steps done.
+            metrics: `reward`, `components/NAME`, `metrics/NAME`.
+            phase: one of `tracking.PHASES`.
+        """
+        self._validations["first" if not self._validations else "latest"] = metrics
         if not self._quiet:
-            self._print(
-                "  ".join([f"validation after step {step}"] + [f"{k} {number(v)}" for k, v in values.items()])
+            when = {"base": "before training", "warm_start": "after the warm start"}.get(
+                phase, f"after step {step}"
             )
+            self._print("  ".join([f"validation {when}"] + [f"{k} {number(v)}" for k, v in metrics.items()]))
 
     def note(self, text: str) -> None:
         """Show one line, whatever the mode."""
         self._print(text)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the live display and leave the terminal as it was."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def finish(self, summary: Summary) -> None:
-        """End the live display and show the summary."""
-        self.stop()
-        if summary.headline:
-            self._print(summary.headline)
-        if summary.validations:
-            self._output.print(_comparison(summary.validations, "Validation"))
-        for note in summary.notes:
-            self._print(note)
-        best = f", best checkpoint after step {summary.best_step}" if summary.best_step is not None else ""
-        self._print(f"{self._title}: {duration(summary.seconds)}{best}. Run folder: {summary.run_dir}")
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """End the live display and show the summary.
+
+        Args:
+            summary: `run_dir`; `validations`, phase to metrics, in which "last" is the last one of the run;
+                `had_signal`, false if no group ever had an advantage; `best_step` of the best checkpoint. All
+                but `run_dir` may be missing.
+        """
+        self.close()
+        if not summary.get("had_signal", True):
+            self._print(NO_SIGNAL)
+        validations = summary.get("validations", {})
+        columns = {title: validations[phase] for phase, title in COLUMNS.items() if phase in validations}
+        if columns:
+            self._output.print(_comparison(columns))
+        best = summary.get("best_step")
+        best_note = "" if best is None else f", best checkpoint after step {best}"
+        took = duration(self._clock() - self._begun)
+        self._print(f"{self._title}: {took}{best_note}. Run folder: {summary['run_dir']}")
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -156,13 +156,17 @@ class Console:
         self._output.print(Text(printable(text)), soft_wrap=True)
 
     def _eta(self, step: int) -> str:
-        done = step - self._first
-        if done <= 0:
+        """Remaining time at the pace since the first step seen, what lies between steps included."""
+        if step >= self._total:
+            return "0 s"
+        if self._first is None or step <= self._first[0]:
             return "-"
-        return duration((self._clock() - self._begun) / done * (self._total - step))
+        first, then = self._first
+        return duration((self._clock() - then) / (step - first) * (self._total - step))
 
-    def _show(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]) -> None:
-        assert self._live is not None
+    def _display(
+        self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]
+    ) -> rich.console.Group:
         progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -174,47 +178,46 @@ class Console:
             printable(self._title),
             total=self._total,
             completed=step,
-            speed=number(timings.get("tokens_per_second"), 0),
+            speed=speed(timings),
             eta=self._eta(step),
         )
         table = Table(box=None, pad_edge=False)
         for title in ("", "mean", "spread", *(f"{title} validation" for title in self._validations)):
-            table.add_column(title, justify="left" if not title else "right")
+            table.add_column(title, justify="right" if title else "left")
         rows = [("reward", "reward/mean", "reward/std", "reward")]
         rows += [(n, f"components/{n}/mean", f"components/{n}/std", f"components/{n}") for n in self._names]
         for label, mean, spread, key in rows:
             cells = [number(metrics.get(mean)), number(metrics.get(spread))]
             cells += [number(values.get(key)) for values in self._validations.values()]
             table.add_row(Text(printable(label)), *cells)
-        self._live.update(rich.console.Group(progress, table))
+        return rich.console.Group(progress, table)
 
 
-def _comparison(columns: Mapping[str, Mapping[str, float]], title: str) -> Table:
+def _comparison(columns: Mapping[str, Mapping[str, float]]) -> Table:
     """One row per metric, one column per validation, and the change from the first to the last."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title="Validation", title_justify="left")
     table.add_column("")
-    for name in columns:
-        table.add_column(Text(printable(name)), justify="right")
-    bare = [_bare(values) for values in columns.values()]
-    if len(bare) > 1:
-        table.add_column("change", justify="right")
-    for key in dict.fromkeys(key for values in bare for key in values):
-        cells = [number(values.get(key)) for values in bare]
-        if len(bare) > 1:
-            before, after = bare[0].get(key), bare[-1].get(key)
-            known = before is not None and after is not None and math.isfinite(after - before)
-            cells.append(f"{after - before:+.3f}" if known else "-")  # type: ignore[operator]
+    for name in [*columns, *(["change"] if len(columns) > 1 else [])]:
+        table.add_column(name, justify="right")
+    values = list(columns.values())
+    for key in dict.fromkeys(key for column in values for key in column):
+        cells = [number(column.get(key)) for column in values]
+        if len(columns) > 1:
+            cells.append(number(values[-1].get(key, math.nan) - values[0].get(key, math.nan), sign="+"))
         table.add_row(Text(printable(key)), *cells)
     return table
 
 
-def _bare(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name.removeprefix("validation/"): value for name, value in metrics.items()}
+def speed(timings: Mapping[str, float]) -> str:
+    """The first speed among the timings, in tokens per second."""
+    return number(
+        next((value for name, value in timings.items() if name.startswith("tokens_per_second")), None), 0
+    )
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number(value: float | None, digits: int = 3, sign: str = "") -> str:
     """The value for a person; a dash where it is missing or nan."""
-    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+    return "-" if value is None or math.isnan(value) else f"{value:{sign}.{digits}f}"
 
 
 def duration(seconds: float) -> str:

@@ -1,5 +1,11 @@
-"""Errors that are the user's to mend."""
+"""The error that a person can act on."""
 
 
 class UsageError(Exception):
-    """Wrong input: its message is one line that names the thing, what is allowed and what to do."""
+    """Something the user asked for cannot be done; the one argument is one line that says what to do.
+
+    Command lines print the line and exit with status 2; only `--traceback` and the like show more.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))

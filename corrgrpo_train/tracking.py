@@ -39,8 +39,8 @@ def rewind(run_dir: Path, step: int | None) -> None:
         if path.exists():
             kept = [line for line in path.read_bytes().splitlines(keepends=True) if _is_kept(line, step)]
             _replace(path, b"".join(kept))
-    for path in (run_dir / "transcripts").glob("step_*.jsonl"):
-        match = re.fullmatch(r"step_(\d+)", path.stem)
+    for path in (run_dir / "transcripts").glob("*.jsonl"):
+        match = re.fullmatch(r".+_(\d+)", path.stem)
         if match and (step is None or int(match[1]) > step):
             path.unlink()
 
@@ -166,10 +166,10 @@ class Tracker:
         self._write("timings.jsonl", {"step": step, **timings})
         self._event(step, timings, "timings/")
 
-    def log_transcripts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the episodes of a step to `transcripts/step_000010.jsonl`, one a line."""
+    def log_transcripts(self, step: int, rows: Iterable[Mapping[str, Any]], name: str = "step") -> None:
+        """Write episodes to `transcripts/NAME_000010.jsonl`, one a line."""
         text = "".join(_line(row) for row in rows)
-        _replace(self._transcripts / f"step_{step:06d}.jsonl", text.encode())
+        _replace(self._transcripts / f"{name}_{step:06d}.jsonl", text.encode())
 
     def close(self) -> None:
         """Close all files."""

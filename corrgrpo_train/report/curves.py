@@ -16,12 +16,14 @@ EMA = 0.8
 """Weight of the past in the smoothed line."""
 
 DIAGNOSTICS = {
-    "Q": "correlation sum Q",
-    "denominator_ratio": "denominator over GRPO's",
-    "mean_correlation": "mean correlation",
-    "constant_share": "share of constant components",
+    "correlation_sum_mean": ("Correlation sum Q", "mean over groups"),
+    "corrgrpo_to_grpo_mean": ("CorrGRPO's advantage over GRPO's", "ratio"),
+    "ratio_to_grpo_mean": ("This method's advantage over GRPO's", "ratio"),
+    "correlation_mean": ("Correlation of components", "mean over pairs"),
+    "constant_share_mean": ("Constant components", "share of groups"),
+    "share_without_signal": ("Groups without a signal", "share of groups"),
 }
-"""Estimator diagnostics that are drawn first, with their labels; others follow under their names."""
+"""Estimator diagnostics that are drawn, with title and unit."""
 
 Points = list[tuple[float, float]]
 
@@ -90,10 +92,17 @@ def read_run(run_dir: Path) -> Run:
             float(row["step"])
         except (ValueError, TypeError, KeyError):
             raise UsageError(f"{path}, line {count}, is not a row of metrics") from None
-        rows.append(row)
+        rows.append(row | _mean_correlation(row))
     if not rows:
         raise UsageError(f"{path} has no rows yet")
     return Run(run_dir.resolve().name, rows)
+
+
+def _mean_correlation(row: Mapping[str, Any]) -> dict[str, float]:
+    """The mean of a row's pairwise correlations, under a name of its own; empty if it has none."""
+    pairs = [value for name, value in row.items() if name.startswith("estimator/correlation/")]
+    known = [value for value in pairs if value is not None]
+    return {"estimator/correlation_mean": math.fsum(known) / len(known)} if known else {}
 
 
 def smooth(points: Points, past: float = EMA) -> Points:
@@ -119,15 +128,12 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
         for n in components
     ]
     plots += [
-        Panel(f"Validation: {n}", "share or mean", {}, {n: f"validation/metrics/{n}"})
-        for n in found("validation/metrics/")
+        Panel(f"Metric: {n}", "mean", {n: f"metrics/{n}"}, {n: f"validation/metrics/{n}"})
+        for n in dict.fromkeys([*found("metrics/"), *found("validation/metrics/")])
     ]
-    diagnostics = found("estimator/")
-    for n in [
-        *(n for n in DIAGNOSTICS if n in diagnostics),
-        *(n for n in diagnostics if n not in DIAGNOSTICS),
-    ]:
-        plots.append(Panel(f"Estimator: {DIAGNOSTICS.get(n, n)}", "", {n: f"estimator/{n}"}, {}))
+    plots += [
+        Panel(title, unit, {title: f"estimator/{name}"}, {}) for name, (title, unit) in DIAGNOSTICS.items()
+    ]
     for title, unit, name in (
         ("Completion length", "tokens", "tokens/completion_mean"),
         ("Policy entropy", "nats per token", "policy/entropy"),
@@ -213,10 +219,12 @@ def _draw(axes: "Axes", run: Run, plot: Panel, color: str) -> None:
         if base:
             axes.plot(*zip(*base, strict=True), "s", color=color, markersize=6, markerfacecolor="none")
         if warmed:
-            axes.axvline(0, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+            axes.axvline(0, color="0.4", linewidth=1, linestyle=":", zorder=0)
 
 
 def _label(axes: "Axes", plot: Panel) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     # "$" would start a formula: names come from environments.
     axes.set_title(plot.title.replace("$", r"\$"), fontsize=10, loc="left")
     axes.set_xlabel("training step", fontsize=8)
@@ -225,7 +233,7 @@ def _label(axes: "Axes", plot: Panel) -> None:
     axes.grid(visible=True, color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     low, high = axes.get_ylim()
     if high - low < 1e-3 * max(1.0, abs(high)):
         # A constant curve: rounding noise should not fill the plot.
@@ -248,9 +256,10 @@ def _legend(figure: Any, runs: Sequence[Run]) -> None:
             Line2D([], [], color=grey, marker="s", linestyle="--", linewidth=1, label="validation")
         )
     if "warm_start" in phases:
-        style = {"marker": "s", "linestyle": "", "markerfacecolor": "none"}
-        entries.append(Line2D([], [], color=grey, label="before warm start", **style))
-        entries.append(Line2D([], [], color="0.6", linestyle=":", label="end of warm start"))
+        hollow = Line2D([], [], color=grey, marker="s", linestyle="", markerfacecolor="none")
+        hollow.set_label("before warm start")
+        entries.append(hollow)
+        entries.append(Line2D([], [], color="0.4", linestyle=":", label="end of warm start"))
     figure.legend(
         handles=entries, loc="outside lower center", ncols=min(4, len(entries)), fontsize=8, frameon=False
     )
