@@ -212,7 +212,7 @@ class MultiRewardEnv(gym.Env[Observation, str]):
             raise ValueError("reset options 'task_id' and 'task_index' exclude each other")
         if "task_id" in options:
             return self.tasks.get(str(options["task_id"]))
-        index = options.get("task_index", None)
+        index = options.get("task_index")
         if index is None:
             index = int(self.np_random.integers(len(self.tasks)))
         elif isinstance(index, bool) or not hasattr(index, "__index__"):
