@@ -9,7 +9,6 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from corrgrpo_train.errors import UsageError
 from corrgrpo_train.report import curves
 from corrgrpo_train.report.__main__ import main
 from corrgrpo_train.report.curves import draw_curves, panels, read_run, smooth

@@ -132,7 +132,7 @@ def test_a_folder_with_other_things_is_taken(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written: .*choose another --output"):
+    with pytest.raises(UsageError, match=r"cannot be written: .*choose another --output"):
         Tracker.start(config(tmp_path / "file" / "run"))
 
 
