@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from io import TextIOWrapper
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from corrgrpo_envs.errors import suggestion
@@ -88,7 +89,9 @@ def _say(text: str) -> None:
 def _interrupted(config: Config | None) -> str:
     if config is None or not any((config.run_dir / "checkpoints").glob("step_*/COMPLETE")):
         return "interrupted before the first checkpoint"
-    return f"interrupted; continue with: python -m corrgrpo_train --resume --output {config.run_dir}"
+    return (
+        f"interrupted; continue with: python -m corrgrpo_train --resume --output {quote(str(config.run_dir))}"
+    )
 
 
 # ---- flags -----------------------------------------------------------------------------------------------

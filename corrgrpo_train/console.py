@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import rich.console
 from rich.live import Live
@@ -26,10 +26,7 @@ NO_SIGNAL = (
 
 
 class Console:
-    """Shows a run; one method per event, in the order `start`, any of the others, `finish`.
-
-    As a context manager it leaves the terminal as it was, also after an error.
-    """
+    """Shows a run; one method per event: `start`, any of the others, `finish`, and `close` in any case."""
 
     def __init__(
         self,
@@ -139,7 +136,7 @@ class Console:
                 but `run_dir` may be missing.
         """
         self.close()
-        if not summary.get("had_signal", True):
+        if self._total and not summary.get("had_signal", True):
             self._print(NO_SIGNAL)
         validations = summary.get("validations", {})
         columns = {title: validations[phase] for phase, title in COLUMNS.items() if phase in validations}

@@ -159,7 +159,9 @@ class Tracker:
         """
         head: dict[str, Any] = {"step": step} if phase == "train" else {"step": step, "phase": phase}
         self._write("metrics.jsonl", {**head, **metrics})
-        self._event(step, metrics, "" if phase == "train" else f"{phase}/")
+        # Updates of the warm start all belong to step 0; TensorBoard counts them on their own axis.
+        place = int(metrics.get("warm_start/step", step))
+        self._event(place, metrics, "" if phase == "train" else f"{phase}/")
 
     def log_timings(self, step: int, timings: Mapping[str, Any]) -> None:
         """Append a row to `timings.jsonl` and TensorBoard: seconds, tokens per second."""

@@ -233,7 +233,7 @@ def _label(axes: "Axes", plot: Panel) -> None:
     axes.grid(visible=True, color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     low, high = axes.get_ylim()
     if high - low < 1e-3 * max(1.0, abs(high)):
         # A constant curve: rounding noise should not fill the plot.
