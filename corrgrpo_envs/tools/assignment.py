@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 def best_assignment(worth: NDArray[np.float64]) -> list[tuple[int, int]]:
     """Pair rows with columns, each used at most once, so that the total worth is greatest.
 
-    The Hungarian method with shortest augmenting paths (Kuhn 1955; Jonker and Volgenant 1987): rows are added one
-    at a time, each along the cheapest path of changed pairs, found with dual prices as in Dijkstra's algorithm.
-    O(r² c) for r rows and c columns, r <= c.
+    The Hungarian method with shortest augmenting paths (Kuhn 1955; Jonker and Volgenant 1987): rows are added
+    one at a time, each along the cheapest path of changed pairs, found with dual prices as in Dijkstra's
+    algorithm. O(r² c) for r rows and c columns, r <= c.
 
     Args:
         worth: table of finite numbers, shape (rows, columns).

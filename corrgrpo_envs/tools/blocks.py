@@ -84,9 +84,9 @@ class Layout:
     def holds(self, text: str, *, calls: bool, response: bool) -> bool:
         """Whether a text consists of a think block and just the blocks that the ground truth has.
 
-        Think tags are not counted, tags of a block that the ground truth lacks are not counted, and nothing is
-        checked about what stands inside the blocks, except that a newline follows the opening and precedes the
-        closing tool_call tag.
+        Think tags are not counted, tags of a block that the ground truth lacks are not counted, and nothing
+        is checked about what stands inside the blocks, except that a newline follows the opening and precedes
+        the closing tool_call tag.
 
         Args:
             text: the answer, without white space around it.

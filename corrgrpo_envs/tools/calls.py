@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_NESTING = 100
-"""Values nested deeper than this are no calls. A fixed bound, since what the interpreter's own recursion limit
-lets through depends on how deep its caller already is: the same answer would not always get the same score."""
+"""Values nested deeper than this are no calls. A fixed bound, since what the interpreter's own recursion
+limit lets through depends on how deep its caller already is: the same answer would not always get the same
+score."""
 
 NAN: Hashable = ("nan",)
 
@@ -42,8 +43,8 @@ class Call:
 def value_token(value: Any) -> Hashable:
     """Return the token of a parsed JSON value.
 
-    A NaN inside a list or an object equals another one there, as it does where Python compares containers whose
-    items are the same object (the JSON decoder has only one NaN).
+    A NaN inside a list or an object equals another one there, as it does where Python compares containers
+    whose items are the same object (the JSON decoder has only one NaN).
     """
     if isinstance(value, dict):
         return ("{", frozenset((key, value_token(item)) for key, item in value.items()))
@@ -75,7 +76,7 @@ def check_nesting(value: Any) -> None:
 
 
 def parse_object(line: str) -> Any:
-    """Parse one line of JSON, as Python's decoder does (NaN and Infinity are numbers, the last of equal keys wins).
+    """Parse one line of JSON, as Python's decoder does: NaN is a number, the last of equal keys wins.
 
     Raises:
         CallError: if the line is not JSON, holds a number of too many digits, or is nested too deep.

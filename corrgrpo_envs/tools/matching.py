@@ -42,8 +42,8 @@ Matching = Callable[[Sequence[Call], Sequence[Call]], list[Pair]]
 def name_similarity(reference: Sequence[str], predicted: Sequence[Any]) -> float:
     """Multiset intersection over union of two lists of names, 0 to 1; 1 if both are empty.
 
-    Only text is looked up: no other value equals a name of the ground truth, and numbers in an answer could be
-    chosen so that their hashes collide.
+    Only text is looked up: no other value equals a name of the ground truth, and numbers in an answer could
+    be chosen so that their hashes collide.
     """
     wanted = Counter(reference)
     found = Counter(name for name in predicted if isinstance(name, str) and name in wanted)
@@ -77,7 +77,7 @@ class Worth:
         self._names: dict[frozenset[str], NDArray[np.float64]] = {}
 
     def names(self, row: int) -> NDArray[np.float64]:
-        """p of the row's ground-truth call against each predicted call, shape (predicted,)."""
+        """P of the row's ground-truth call against each predicted call, shape (predicted,)."""
         keys = frozenset(self._reference[row].values)
         if keys not in self._names:
             common = np.zeros(len(self._sizes), dtype=np.int64)
@@ -90,7 +90,7 @@ class Worth:
         return self._names[keys]
 
     def values(self, row: int) -> NDArray[np.int64]:
-        """v of the row's ground-truth call against each predicted call, shape (predicted,)."""
+        """V of the row's ground-truth call against each predicted call, shape (predicted,)."""
         count = np.zeros(len(self._sizes), dtype=np.int64)
         for item in self._reference[row].values.items():
             if item in self._equal:
@@ -115,8 +115,8 @@ def optimal(reference: Sequence[Call], predicted: Sequence[Call]) -> list[Pair]:
 
     Identical calls are paired first, which costs nothing: 1 - p is a distance between sets (Jaccard's) and
     differing values are a distance too, so by the triangle inequality some best matching pairs them. What is
-    left is an assignment problem; if more than `MAX_OPTIMAL` calls of one tool are left on either side, they are
-    matched greedily, since an exact solution grows with the cube of their number.
+    left is an assignment problem; if more than `MAX_OPTIMAL` calls of one tool are left on either side, they
+    are matched greedily, since an exact solution grows with the cube of their number.
     """
     pairs: list[Pair] = []
     for rows, columns in _by_name(reference, predicted):

@@ -1,4 +1,4 @@
-"""Scoring an answer against a ground truth: the published rewards, and the named options that depart from them.
+"""Scoring an answer against a ground truth: the published rewards, and named options.
 
 Published: CorrGRPO's four rewards for RLLA-4K (arXiv 2609.36820), which divide ToolRL's correctness
 (arXiv 2504.13958) into three.
@@ -108,8 +108,8 @@ class Scorer:
     Attributes:
         layout: the rules about blocks.
         matching: `"greedy"` (published) or `"optimal"` pairing of calls.
-        surplus_penalty: how much a call beyond the ground truth's number weighs in the parameter scores, as a share
-            of a needed call: with N needed and M > N made, they are multiplied by
+        surplus_penalty: how much a call beyond the ground truth's number weighs in the parameter scores, as a
+            share of a needed call: with N needed and M > N made, they are multiplied by
             N / (N + surplus_penalty · (M - N)). 0 is published: surplus calls cost the name part only.
 
     Raises:

@@ -49,12 +49,13 @@ class GroundTruth:
 def parse_truth(text: str) -> GroundTruth:
     """Parse a ground truth: a think block, then a tool_call block, a response block, or both.
 
-    What the answer consists of is read from what follows the thought. (The published code looks for the tags in
-    the whole text, so that a thought that merely names a tag changes how answers are judged, or stops the run.)
+    What the answer consists of is read from what follows the thought. (The published code looks for the tags
+    in the whole text, so that a thought that merely names a tag changes how answers are judged, or stops the
+    run.)
 
     Raises:
-        ValueError: if the text has neither thought nor block, anything outside its blocks, or a call that cannot
-            be read; one line that says which.
+        ValueError: if the text has neither thought nor block, anything outside its blocks, or a call that
+            cannot be read; one line that says which.
     """
     text = text.strip()
     thought, rest = without_thought(text)
@@ -73,8 +74,8 @@ def parse_truth(text: str) -> GroundTruth:
         rest, response = "", True
     if rest or not (thought or calls or response):
         raise ValueError(
-            f"the ground truth must be a think block and then a {OPEN_CALL} block, a {OPEN_RESPONSE} block or both; "
-            f"outside them it has {rest[:60]!r}"
+            f"the ground truth must be a think block and then a {OPEN_CALL} block, a {OPEN_RESPONSE} block "
+            f"or both; outside them it has {rest[:60]!r}"
         )
     return GroundTruth(text, calls, response)
 
