@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-import toy_envs  # noqa: F401  (registers the environments)
-from toy_envs import FailingEnv
+import rollout_envs  # noqa: F401  (registers the environments)
+from rollout_envs import FailingEnv
 
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError
@@ -49,7 +49,7 @@ ENDS = range(100, 130)
 @pytest.mark.parametrize("template", [None, TOOL_TEMPLATE], ids=["no tool support", "tool support"])
 @pytest.mark.parametrize("turns", [1, 3])
 def test_trained_tokens_are_the_sampled_ones(tiny, turns, template):
-    episodes, engine, chat, _ = rollout(tiny, "toys/Toy-v0", {"turns": turns}, ends=ENDS, template=template)
+    episodes, engine, chat, _ = rollout(tiny, "rollout/Toy-v0", {"turns": turns}, ends=ENDS, template=template)
     assert len(episodes) == 6
     policy, used = Policy(tiny[0]), set()
     for episode in episodes:
@@ -80,7 +80,7 @@ def test_trained_tokens_are_the_sampled_ones(tiny, turns, template):
 @pytest.mark.parametrize("template", [None, TOOL_TEMPLATE], ids=["no tool support", "tool support"])
 def test_the_whole_sequence_is_the_rendered_conversation(tiny, template):
     # Byte tokens: where all texts are plain, the sequence's text must be that of the rendered conversation.
-    episodes, _, chat, _ = rollout(tiny, "toys/Toy-v0", {"turns": 3}, template=template, ends=ENDS)
+    episodes, _, chat, _ = rollout(tiny, "rollout/Toy-v0", {"turns": 3}, template=template, ends=ENDS)
     for episode in episodes:
         text = chat.tokenizer.decode(episode.tokens.token_ids, skip_special_tokens=False)
         assert text.count("says it again") == 1
@@ -92,7 +92,7 @@ def test_the_whole_sequence_is_the_rendered_conversation(tiny, template):
 
 
 def test_episodes_are_scored_by_their_environment(tiny):
-    episodes, *_ = rollout(tiny, "toys/Toy-v0", {"reward_weights": {"short": -1.0}})
+    episodes, *_ = rollout(tiny, "rollout/Toy-v0", {"reward_weights": {"short": -1.0}})
     for episode in episodes:
         (text,) = episode.texts
         expected = {"letters": text.count("e") / max(1, len(text)), "short": float(len(text) < 4)}
@@ -105,17 +105,17 @@ def test_episodes_are_scored_by_their_environment(tiny):
 
 
 def test_threads_change_nothing(tiny):
-    one, *_ = rollout(tiny, "toys/Toy-v0", {"turns": 3})
-    many, *_ = rollout(tiny, "toys/Toy-v0", {"turns": 3}, workers=4)
+    one, *_ = rollout(tiny, "rollout/Toy-v0", {"turns": 3})
+    many, *_ = rollout(tiny, "rollout/Toy-v0", {"turns": 3}, workers=4)
     assert [(e.tokens, e.components) for e in one] == [(e.tokens, e.components) for e in many]
 
 
 def test_a_full_context_ends_the_episode_with_a_score(tiny):
-    _, _, chat, _ = rollout(tiny, "toys/Toy-v0", {"turns": 3})
+    _, _, chat, _ = rollout(tiny, "rollout/Toy-v0", {"turns": 3})
     prompt = len(chat.opening([{"role": "system", "content": "spell"}, {"role": "user", "content": "abbbb"}], "[]"))
     for extra in (3, 8, 30):  # within the first turn, at its end, within the text before the second
         limits = Limits(8, prompt + extra)
-        episodes, *_ = rollout(tiny, "toys/Toy-v0", {"turns": 3, "with_tools": False}, limits=limits)
+        episodes, *_ = rollout(tiny, "rollout/Toy-v0", {"turns": 3, "with_tools": False}, limits=limits)
         for episode in episodes:
             assert len(episode.tokens) <= prompt + extra
             assert episode.truncated
@@ -124,27 +124,27 @@ def test_a_full_context_ends_the_episode_with_a_score(tiny):
 
 
 def test_long_first_prompts_are_left_out_and_counted(tiny):
-    _, _, chat, _ = rollout(tiny, "toys/Toy-v0")
+    _, _, chat, _ = rollout(tiny, "rollout/Toy-v0")
     short = len(chat.opening([{"role": "system", "content": "spell"}, {"role": "user", "content": "abb"}], "[]"))
-    episodes, _, _, sampler = rollout(tiny, "toys/Toy-v0", {"with_tools": False}, prompt=short)
+    episodes, _, _, sampler = rollout(tiny, "rollout/Toy-v0", {"with_tools": False}, prompt=short)
     assert all(episode.task_id in ("toy-0", "toy-1", "toy-2") for episode in episodes)
     assert sampler.position == 2 + sampler.too_long
     with pytest.raises(UsageError, match="max_prompt_tokens=3"):
-        rollout(tiny, "toys/Toy-v0", prompt=3)
+        rollout(tiny, "rollout/Toy-v0", prompt=3)
 
 
 def test_a_passing_failure_is_repaired(tiny):
     FailingEnv.calls = 0
     # The environment raises at its first, third, … step call; the second try goes through.
-    episodes, *_ = rollout(tiny, "toys/Failing-v0", {"fail": "step"})
+    episodes, *_ = rollout(tiny, "rollout/Failing-v0", {"fail": "step"})
     assert all(episode.valid and episode.error is None for episode in episodes)
-    plain, *_ = rollout(tiny, "toys/Toy-v0")
+    plain, *_ = rollout(tiny, "rollout/Toy-v0")
     assert [e.tokens for e in episodes] == [e.tokens for e in plain]
 
 
 @pytest.mark.parametrize("fail", ["always", "reset"])
 def test_a_lasting_failure_costs_its_episodes_only(tiny, fail):
-    episodes, *_ = rollout(tiny, "toys/Failing-v0", {"fail": fail})
+    episodes, *_ = rollout(tiny, "rollout/Failing-v0", {"fail": fail})
     hit = [episode for episode in episodes if fail == "always" or episode.task_id == "toy-1"]
     for episode in episodes:
         assert episode.valid == (episode not in hit)
@@ -156,7 +156,7 @@ def test_a_lasting_failure_costs_its_episodes_only(tiny, fail):
 
 
 def test_a_third_party_environment_needs_only_the_mandatory_part(tiny):
-    episodes, *_ = rollout(tiny, "toys/Bare-v0")
+    episodes, *_ = rollout(tiny, "rollout/Bare-v0")
     words = [e.tokens.token_ids[: e.tokens.prompt_length] for e in episodes]
     assert words[0] == words[1] == words[2]  # a group shares its seed
     assert all(e.valid and e.reward == 2 * e.components["hit"] for e in episodes)
@@ -172,30 +172,30 @@ def test_a_third_party_environment_needs_only_the_mandatory_part(tiny):
 )
 def test_a_broken_contract_is_told(tiny, fault, message):
     with pytest.raises(UsageError, match=message):
-        rollout(tiny, "toys/Bare-v0", {"fault": fault})
+        rollout(tiny, "rollout/Bare-v0", {"fault": fault})
 
 
 def test_a_rewritten_conversation_is_not_trained_on(tiny):
-    episodes, *_ = rollout(tiny, "toys/Bare-v0", {"fault": "rewrites"})
+    episodes, *_ = rollout(tiny, "rollout/Bare-v0", {"fault": "rewrites"})
     assert all("rewritten" in episode.error and not episode.valid for episode in episodes)
 
 
 def test_unscored_components_make_an_episode_invalid_unless_their_weight_is_zero(tiny):
-    episodes, *_ = rollout(tiny, "toys/Nan-v0")
+    episodes, *_ = rollout(tiny, "rollout/Nan-v0")
     assert not any(episode.valid for episode in episodes)
-    episodes, *_ = rollout(tiny, "toys/Nan-v0", {"reward_weights": {"short": 0.0}})
+    episodes, *_ = rollout(tiny, "rollout/Nan-v0", {"reward_weights": {"short": 0.0}})
     assert all(episode.valid and math.isnan(episode.components["short"]) for episode in episodes)
 
 
 @pytest.mark.parametrize(
     ("env", "env_args", "message"),
     [
-        ("toys/Toi-v0", {}, "Toi"),
+        ("rollout/Toi-v0", {}, "Toi"),
         ("nowhere/Toy-v0", {}, "nowhere"),
-        ("toys/Toy-v0", {"split": "trian"}, "'train'"),
-        ("toys/Toy-v0", {"color": 1}, "color"),
-        ("no_such_module:toys/Toy-v0", {}, "no_such_module"),
-        ("toys/Toy-v0", {"reward_weights": {"shirt": 1.0}}, "'short'"),
+        ("rollout/Toy-v0", {"split": "trian"}, "'train'"),
+        ("rollout/Toy-v0", {"color": 1}, "color"),
+        ("no_such_module:rollout/Toy-v0", {}, "no_such_module"),
+        ("rollout/Toy-v0", {"reward_weights": {"shirt": 1.0}}, "'short'"),
     ],
 )
 def test_environments_that_cannot_be_made(tiny, env, env_args, message):

@@ -105,5 +105,5 @@ class NanEnv(ToyEnv):
 
 
 for name, entry in {"Toy": ToyEnv, "Failing": FailingEnv, "Bare": BareEnv, "Nan": NanEnv}.items():
-    if f"toys/{name}-v0" not in gym.registry:
-        gym.register(f"toys/{name}-v0", entry)
+    if f"rollout/{name}-v0" not in gym.registry:
+        gym.register(f"rollout/{name}-v0", entry)
