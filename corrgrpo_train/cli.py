@@ -68,8 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         validate(config)
         for note in notes:
             _say(note)
+        from transformers.utils import logging as transformers_logging
+
         from corrgrpo_train.trainer import train
 
+        transformers_logging.disable_progress_bar()
         train(config)
         return 0
     except KeyboardInterrupt:

@@ -1,11 +1,9 @@
 """Checks of a configuration before anything heavy starts; each failure is one line that says what to do."""
 
 import importlib
-import inspect
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from corrgrpo_envs.errors import unknown
 from corrgrpo_train.config import Config

@@ -148,7 +148,7 @@ def test_failing_environments_do_not_stop_a_run(tmp_path, fail):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--resume", "--learning-rate", "1"], "other settings"),
+        (["--resume", "--learning-rate", "1"], "learning_rate 0.001, not 1.0"),
         ([], "already holds a run"),
     ],
 )
