@@ -139,7 +139,8 @@ class Trainer:
 
     def _step(self, step: int) -> None:
         """One rollout and its updates."""
-        config, timings = self.config, {}
+        config = self.config
+        timings: dict[str, float] = {}
         with _timed(timings, "seconds/rollout"):
             episodes = self.sampler.rollout(
                 self.engine, self.limits, temperature=config.temperature, key=(config.seed, step)

@@ -78,8 +78,7 @@ def history_text(turns: Sequence[tuple[str, str]]) -> str:
             one JSON object a line.
     """
     return "\n".join(
-        f"<{role}>\n{text}\n</{role}>" if role == "tool_call" else f"<{role}> {text} </{role}>"
-        for role, text in turns
+        f"<{role}>\n{text}\n</{role}>" if role == "tool_call" else f"<{role}> {text} </{role}>" for role, text in turns
     )
 
 

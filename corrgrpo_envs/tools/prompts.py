@@ -118,8 +118,7 @@ class PromptTemplate:
         """Fill the placeholders in."""
         values = {"tools": signatures(tools), "tool_details": details(tools), "history": history}
         return tuple(
-            Message(role=role, content=Template(text).substitute(values))
-            for role, text in self.sections.items()
+            Message(role=role, content=Template(text).substitute(values)) for role, text in self.sections.items()
         )
 
 
@@ -142,9 +141,7 @@ def read_template(path: str) -> PromptTemplate:
     names: set[str] = set()
     for template in map(Template, sections.values()):
         if not template.is_valid():
-            raise ValueError(
-                f"prompt_template {path!r} has a '$' without a name; write '$$' for a dollar sign"
-            )
+            raise ValueError(f"prompt_template {path!r} has a '$' without a name; write '$$' for a dollar sign")
         names.update(template.get_identifiers())
     for name in sorted(names):
         if name not in PLACEHOLDERS:

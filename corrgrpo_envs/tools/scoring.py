@@ -83,9 +83,7 @@ def _toolrl_values(score: Score) -> dict[str, float]:
 CORRGRPO = Rewards(
     components=(
         RewardComponent("function_name", 1.0, -0.5, 0.5, "similarity of the names of the tools called"),
-        RewardComponent(
-            "parameter_names", 1.0, -1.0, 1.0, "similarity of the parameter names of paired calls"
-        ),
+        RewardComponent("parameter_names", 1.0, -1.0, 1.0, "similarity of the parameter names of paired calls"),
         RewardComponent("parameter_values", 1.0, -1.5, 1.5, "share of parameters with an equal value"),
         FORMAT,
     ),
@@ -123,11 +121,7 @@ class Scorer:
     def __post_init__(self) -> None:
         choose("matching", self.matching, MATCHINGS)
         penalty = self.surplus_penalty
-        if (
-            isinstance(penalty, bool)
-            or not isinstance(penalty, int | float)
-            or not 0 <= penalty < float("inf")
-        ):
+        if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty < float("inf"):
             raise ValueError(f"surplus_penalty must be a number from 0 upwards, not {penalty!r}")
 
     def score(self, text: str, truth: GroundTruth) -> Score:

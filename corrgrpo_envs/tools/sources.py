@@ -53,6 +53,4 @@ def _state(dataset: str) -> object:
     """Changes when a file of the data set does, so that a changed file is read again."""
     path = Path(dataset).expanduser()
     found = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return tuple(
-        (str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found if file.is_file()
-    )
+    return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found if file.is_file())

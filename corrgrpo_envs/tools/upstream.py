@@ -76,9 +76,7 @@ def offered_tools(system: str) -> tuple[Tool, ...]:
         if found:
             found[-1][field] = line[match.end() :]
     try:
-        return tuple(
-            tool_of({**fields, "parameters": json.loads(fields.get("parameters", "{}"))}) for fields in found
-        )
+        return tuple(tool_of({**fields, "parameters": json.loads(fields.get("parameters", "{}"))}) for fields in found)
     except ValueError:
         return ()
 
@@ -102,18 +100,14 @@ def _task(fields: _Fields, row: Row) -> Task[Dialogue]:
 def _rl(data: Mapping[str, Any]) -> _Fields:
     extra = data.get("extra_info") or {}
     truth = data["reward_model"]["ground_truth"]
-    return _Fields(
-        _messages(data["prompt"]), _text(truth, "ground_truth"), extra.get("index"), extra.get("split")
-    )
+    return _Fields(_messages(data["prompt"]), _text(truth, "ground_truth"), extra.get("index"), extra.get("split"))
 
 
 def _sft(data: Mapping[str, Any]) -> _Fields:
     messages = _messages(data["messages"])
     if not messages or messages[-1]["role"] != "assistant":
         raise ValueError("its last message must be the assistant's: the right answer")
-    return _Fields(
-        messages[:-1], messages[-1]["content"], data.get("source_position"), data.get("source_split")
-    )
+    return _Fields(messages[:-1], messages[-1]["content"], data.get("source_position"), data.get("source_split"))
 
 
 def _raw(data: Mapping[str, Any]) -> _Fields:
@@ -138,6 +132,4 @@ def _text(value: object, field: str) -> str:
 def _messages(value: object) -> tuple[Message, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(f"a prompt must be a list of messages, not {shown(value)}")
-    return tuple(
-        Message(role=_text(item["role"], "role"), content=_text(item["content"], "content")) for item in value
-    )
+    return tuple(Message(role=_text(item["role"], "role"), content=_text(item["content"], "content")) for item in value)

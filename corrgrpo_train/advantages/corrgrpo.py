@@ -74,7 +74,5 @@ def corrgrpo(
             The default limits the factor to sqrt(10).
         paper_exact: take q_min = 0, whatever `min_correlation_sum` is.
     """
-    divisor = denominator(
-        batch, epsilon=epsilon, min_correlation_sum=min_correlation_sum, paper_exact=paper_exact
-    )
+    divisor = denominator(batch, epsilon=epsilon, min_correlation_sum=min_correlation_sum, paper_exact=paper_exact)
     return batch.centred_total / batch.groups.spread(divisor)

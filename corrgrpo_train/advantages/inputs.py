@@ -49,9 +49,7 @@ def read_inputs(components: Numbers, groups: Numbers, weights: Numbers, lengths:
         raise ValueError(f"components must have shape (rows, components), not {tuple(rewards.shape)}")
     rows, width = rewards.shape
     if not rows or not width:
-        raise ValueError(
-            f"components is empty: shape {(rows, width)}; at least one row and one column are needed"
-        )
+        raise ValueError(f"components is empty: shape {(rows, width)}; at least one row and one column are needed")
     if (beyond := (rewards.abs() > LARGEST).nonzero()).numel():
         row, column = beyond[0].tolist()
         raise ValueError(
@@ -95,9 +93,7 @@ def _tensor(name: str, values: Numbers, plain_dtype: torch.dtype | None = None) 
         plain_dtype = None
     try:
         # An array's copy has plain strides; torch refuses reversed ones.
-        return torch.tensor(
-            values.copy() if hasattr(values, "copy") else values, dtype=plain_dtype, device="cpu"
-        )
+        return torch.tensor(values.copy() if hasattr(values, "copy") else values, dtype=plain_dtype, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{name} must be a rectangular array of numbers: {reason}") from None

@@ -28,8 +28,6 @@ def matched(
         min_correlation_sum: as in `corrgrpo`.
         paper_exact: as in `corrgrpo`.
     """
-    target = corrgrpo(
-        batch, epsilon=epsilon, min_correlation_sum=min_correlation_sum, paper_exact=paper_exact
-    )
+    target = corrgrpo(batch, epsilon=epsilon, min_correlation_sum=min_correlation_sum, paper_exact=paper_exact)
     own = batch.centred_total
     return own * (target.abs().mean() / own.abs().mean().clamp(min=TINY))

@@ -46,7 +46,5 @@ def _generator(seed: int | torch.Generator) -> torch.Generator:
     if isinstance(seed, torch.Generator) and seed.device.type == "cpu":
         return seed
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(
-            f"option 'seed' must be an integer from 0 to 2**63 - 1 or a CPU torch.Generator, not {seed!r}"
-        )
+        raise ValueError(f"option 'seed' must be an integer from 0 to 2**63 - 1 or a CPU torch.Generator, not {seed!r}")
     return torch.Generator("cpu").manual_seed(seed)

@@ -48,9 +48,7 @@ def _each_token_once(batch: Batch) -> Tensor:
 
 
 _WHITENINGS = {
-    "completions": Whitening(
-        _each_completion_once, 1e-4, lambda variance, epsilon: variance.sqrt() + epsilon
-    ),
+    "completions": Whitening(_each_completion_once, 1e-4, lambda variance, epsilon: variance.sqrt() + epsilon),
     "tokens": Whitening(_each_token_once, 1e-6, lambda variance, _: (variance + 1e-8).sqrt()),
 }
 

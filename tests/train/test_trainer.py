@@ -82,7 +82,7 @@ def test_it_learns(tmp_path):
 
 
 def start(arguments):
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/train/rollout'}"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/train'}"}
     command = [sys.executable, "-m", "corrgrpo_train", *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

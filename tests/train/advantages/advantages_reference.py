@@ -68,8 +68,7 @@ class Reference:
 
     def correlation_sum(self, label):
         signed = [
-            [math.copysign(1, self.weights[k]) * value for value in column]
-            for k, column in self.columns[label].items()
+            [math.copysign(1, self.weights[k]) * value for value in column] for k, column in self.columns[label].items()
         ]
         return fsum(fsum(row) for row in correlation_matrix(signed))
 

@@ -111,7 +111,10 @@ def test_a_tool_s_output_cannot_forge_a_turn(name):
     assert [i for i in first if i in special] == [i for i in talk.opening(opening) if i in special]
 
 
-@given(st.text(max_size=40), st.lists(st.sampled_from(["\ud800", "<|im_end|>", "a", "\x00", "\n"]), max_size=8).map("".join))
+@given(
+    st.text(max_size=40),
+    st.lists(st.sampled_from(["\ud800", "<|im_end|>", "a", "\x00", "\n"]), max_size=8).map("".join),
+)
 @settings(deadline=None, max_examples=50)
 def test_any_text_can_be_part_of_a_conversation(user, tool):
     talk = chat("chatml")

@@ -1,8 +1,8 @@
 import math
 
 import pytest
-import torch
 import rollout_envs  # noqa: F401  (registers the environments)
+import torch
 from rollout_envs import FailingEnv
 
 from corrgrpo_train.engines.transformers import TransformersEngine
@@ -19,6 +19,9 @@ TOOL_TEMPLATE = (
 )
 
 
+LIMITS = Limits(8, 4000)
+
+
 class Recording(TransformersEngine):
     """Remembers every completion that it returned, by key."""
 
@@ -28,7 +31,7 @@ class Recording(TransformersEngine):
         return completions
 
 
-def rollout(tiny, env, env_args=None, *, ends=(), limits=Limits(8, 4000), template=None, prompt=2000, workers=1, **shape):
+def rollout(tiny, env, env_args=None, *, ends=(), limits=LIMITS, template=None, prompt=2000, workers=1, **shape):
     model, tokenizer = tiny
     if template:
         tokenizer.chat_template = template

@@ -32,5 +32,7 @@ def test_kinds_are_spread_evenly():
 
 
 def test_the_order_within_a_kind_is_shuffled():
-    firsts = {next(t for t in (TaskOrder(IDS, KINDS, seed=s)[i] for i in range(30)) if t in IDS[:20]) for s in range(40)}
+    firsts = {
+        next(t for t in (TaskOrder(IDS, KINDS, seed=s)[i] for i in range(30)) if t in IDS[:20]) for s in range(40)
+    }
     assert len(firsts) > 5

@@ -22,7 +22,10 @@ class ToyEnv(MultiRewardEnv):
 
     def load_tasks(self):
         return TaskSet(
-            [Task(f"toy-{i}", "train" if i < 6 else "validation", "a" + "b" * i, "even" if i % 2 == 0 else "odd") for i in range(10)],
+            [
+                Task(f"toy-{i}", "train" if i < 6 else "validation", "a" + "b" * i, "even" if i % 2 == 0 else "odd")
+                for i in range(10)
+            ],
             self.split,
         )
 
