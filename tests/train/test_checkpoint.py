@@ -33,9 +33,7 @@ def save(run, step, *, best=False, keep=2, **changes):
         },
         "state": {"step": step},
     }
-    return save_checkpoint(
-        run, step, model=MODEL, tokenizer=TOKENIZER, best=best, keep=keep, **{**content, **changes}
-    )
+    return save_checkpoint(run, step, model=MODEL, tokenizer=TOKENIZER, best=best, keep=keep, **{**content, **changes})
 
 
 def steps(run):
@@ -191,9 +189,7 @@ def test_impossible_numbers(tmp_path, step, keep):
         save(tmp_path, step, keep=keep)
 
 
-@pytest.mark.parametrize(
-    "name", ["optimizer.pt", "state.json", "policy/model.safetensors", "policy/tokenizer.json"]
-)
+@pytest.mark.parametrize("name", ["optimizer.pt", "state.json", "policy/model.safetensors", "policy/tokenizer.json"])
 def test_truncated_files_are_named_and_the_one_before_is_suggested(tmp_path, name):
     before, path = save(tmp_path, 1), save(tmp_path, 2)
     content = (path / name).read_bytes()

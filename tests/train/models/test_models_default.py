@@ -167,9 +167,7 @@ def test_cache_cannot_be_written(tmp_path):
 
 def test_missing_extra(cache, monkeypatch):
     found = default.importlib.util.find_spec
-    monkeypatch.setattr(
-        default.importlib.util, "find_spec", lambda name: None if name == "gguf" else found(name)
-    )
+    monkeypatch.setattr(default.importlib.util, "find_spec", lambda name: None if name == "gguf" else found(name))
     fails(cache, "needs gguf", "pip install 'corrgrpo[train]'")
 
 

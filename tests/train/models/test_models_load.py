@@ -40,9 +40,7 @@ def test_tiny_by_name():
     policy = load_policy_model("tiny", seed=5)
     assert policy.source == "built in memory"
     assert policy.stop_token_ids == (2,)
-    assert torch.equal(
-        policy.model.get_input_embeddings().weight, build_tiny(5)[0].get_input_embeddings().weight
-    )
+    assert torch.equal(policy.model.get_input_embeddings().weight, build_tiny(5)[0].get_input_embeddings().weight)
 
 
 def test_local_folder_gives_the_saved_weights_in_fp32(folder):
@@ -68,12 +66,7 @@ def test_missing_padding_token_becomes_the_end_token(folder):
     edit(folder / "tokenizer_config.json", pad_token=None)
     edit(folder / "config.json", pad_token_id=None)
     policy = load_policy_model(str(folder))
-    assert (
-        policy.tokenizer.pad_token_id
-        == policy.tokenizer.eos_token_id
-        == policy.model.config.pad_token_id
-        == 2
-    )
+    assert policy.tokenizer.pad_token_id == policy.tokenizer.eos_token_id == policy.model.config.pad_token_id == 2
 
 
 def test_generation_config_adds_stop_tokens(folder):
