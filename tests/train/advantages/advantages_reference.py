@@ -1,4 +1,4 @@
-"""A slow second implementation, from the formulas: lists, loops and a K × K correlation matrix, no tensors."""
+"""A slow second implementation, from the formulas: lists, loops, a K × K correlation matrix, no tensors."""
 
 import math
 from math import fsum, sqrt
@@ -39,10 +39,14 @@ class Reference:
     def __init__(self, rows, labels, weights, lengths=None):
         self.weights, self.size = weights, len(rows)
         self.scored = [
-            i for i, row in enumerate(rows) if not any(math.isnan(r) for r, w in zip(row, weights, strict=True) if w)
+            i
+            for i, row in enumerate(rows)
+            if not any(math.isnan(r) for r, w in zip(row, weights, strict=True) if w)
         ]
         self.lengths = lengths
-        self.members = {label: [i for i in self.scored if labels[i] == label] for label in sorted(set(labels))}
+        self.members = {
+            label: [i for i in self.scored if labels[i] == label] for label in sorted(set(labels))
+        }
         self.counted = [k for k, w in enumerate(weights) if w != 0]
         self.columns = {
             label: {k: [rows[i][k] for i in rows_of] for k in self.counted}
