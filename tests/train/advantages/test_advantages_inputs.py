@@ -208,7 +208,7 @@ def test_wrong_input_is_named_in_one_line(change, message):
         (
             "grpo",
             {"epsilonn": 1},
-            r"option of estimator 'grpo' 'epsilonn' is unknown; allowed: 'epsilon'\. Did you",
+            r"estimator 'grpo': option 'epsilonn' is unknown; allowed: 'epsilon'\. Did you",
         ),
         ("grpo", {"paper_exact": True}, "'paper_exact' is unknown; allowed: 'epsilon'"),
         ("dr_grpo", {"epsilon": 1}, "allowed: none"),

@@ -182,3 +182,40 @@ def test_any_number_of_components(width):
     assert out.diagnostics["correlation_sum"].item() == pytest.approx(width**2, rel=1e-12)
     expected = width * (width + 1) / 4 / math.sqrt(width**2 + 1e-6)
     assert out.advantages.tolist() == pytest.approx([-expected, expected], rel=1e-6)
+
+
+extreme = st.one_of(
+    st.floats(-1e300, 1e300),
+    st.sampled_from([math.nan, 5e-324, 1e-310, 1e-160, -1e155, 1e300, -1e300, 1.0, 0.0]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.sampled_from(sorted(ESTIMATORS)))
+def test_extreme_numbers_give_finite_advantages_or_a_clear_error(data, name):
+    size, width = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
+    rows = data.draw(
+        st.lists(st.lists(extreme, min_size=width, max_size=width), min_size=size, max_size=size)
+    )
+    weights = data.draw(
+        st.lists(st.sampled_from([1.0, -0.5, 1e-300, 1e300, 5e-324, 0.0]), min_size=width, max_size=width)
+    )
+    labels = data.draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
+    for options in ({}, {"epsilon": 0.0}):
+        if set(options) <= set(ESTIMATORS[name].options):
+            try:
+                out = estimate(name, rows, labels, weights, **options)
+            except ValueError as error:
+                assert "beyond float32" in str(error)  # noqa: PT017
+            else:
+                assert out.advantages.isfinite().all()
+
+
+@pytest.mark.parametrize("whitening", ["completions", "tokens"])
+@pytest.mark.parametrize("weight", [1e-3, 1e10, 1e250])
+def test_gdpo_is_free_of_the_weights_scale(whitening, weight):
+    """Up to ε, whatever the squares do."""
+    rows, labels, lengths = [[0.0], [1.0], [3.0], [4.0], [9.0]], [0, 0, 1, 1, 1], [1, 2, 3, 4, 5]
+    unit = estimate("gdpo", rows, labels, [1.0], lengths, whitening=whitening).advantages
+    found = estimate("gdpo", rows, labels, [weight], lengths, whitening=whitening).advantages
+    torch.testing.assert_close(found, unit, rtol=0.2 if weight < 1 else 1e-3, atol=0)

@@ -1,6 +1,7 @@
 """A user's own estimator, and what keeps names apart."""
 
 import doctest
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_a_users_estimator_runs_by_name():
     assert ESTIMATORS["fmr"].options == {"size": 1.0}
     assert first_minus_rest.__name__ == "first_minus_rest"
     with pytest.raises(
-        ValueError, match=r"option of estimator 'first_minus_rest' 'sise' .* Did you mean 'size'\?"
+        ValueError, match=r"estimator 'first_minus_rest': option 'sise' .* Did you mean 'size'\?"
     ):
         estimate("fmr", ROWS, LABELS, [1.0, 2.0], sise=4.0)
 
@@ -106,6 +107,15 @@ def test_what_an_estimator_returns_is_checked(returned, message):
 def test_the_docstrings_example():
     assert doctest.testmod(registry).failed == 0
     assert doctest.testmod(registry).attempted > 3
+
+
+def test_the_documentations_example():
+    """`soft_corrgrpo` with power ½ is CorrGRPO without its guard."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "advantages.md").read_text(encoding="utf-8")
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "@register" in block)
+    exec(code, {})
+    found = estimate("soft_corrgrpo", ROWS, LABELS, [1.0, 2.0], power=0.5).advantages
+    assert torch.allclose(found, estimate("corrgrpo", ROWS, LABELS, [1.0, 2.0], paper_exact=True).advantages)
 
 
 def test_only_torch_is_imported():
