@@ -2,8 +2,9 @@
 
 from torch import Tensor
 
-from corrgrpo_train.advantages import corrgrpo
 from corrgrpo_train.advantages.batch import Batch
+from corrgrpo_train.advantages.corrgrpo import MIN_CORRELATION_SUM
+from corrgrpo_train.advantages.corrgrpo import denominator as corrgrpo_denominator
 from corrgrpo_train.advantages.groups import Groups
 from corrgrpo_train.advantages.mo_grpo import weighted_scores
 from corrgrpo_train.advantages.options import check_non_negative
@@ -18,7 +19,7 @@ def corr_gdpo(
     whitening: str = "completions",
     component_epsilon: float | None = None,
     epsilon: float = 1e-6,
-    min_correlation_sum: float = 0.1,
+    min_correlation_sum: float = MIN_CORRELATION_SUM,
     paper_exact: bool = False,
 ) -> Tensor:
     """GDPO + CorrGRPO: A_i = (H_i − mean(H)) / sqrt(max(Q_B, q_min) + ε), with one Q_B for the whole batch.
@@ -46,8 +47,10 @@ def corr_gdpo(
 
     counted = scores[over.counts(batch) > 0]
     one_group = Groups(batch.groups.index.new_zeros(len(counted)), 1)
-    denominator = corrgrpo.denominator(
-        Batch(counted, batch.weights.new_ones(len(batch.weights)), one_group),  # the weights' signs are in Z already
+    denominator = corrgrpo_denominator(
+        Batch(
+            counted, batch.weights.new_ones(len(batch.weights)), one_group
+        ),  # the weights' signs are in Z already
         epsilon=epsilon,
         min_correlation_sum=min_correlation_sum,
         paper_exact=paper_exact,

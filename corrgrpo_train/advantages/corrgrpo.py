@@ -20,6 +20,9 @@ from corrgrpo_train.advantages.groups import TINY
 from corrgrpo_train.advantages.options import check_flag, check_non_negative
 from corrgrpo_train.advantages.registry import register
 
+MIN_CORRELATION_SUM = 0.1
+"""Our guard q_min: no group's advantages are more than sqrt(10) times the centred total."""
+
 
 def correlation_sum(batch: Batch) -> Tensor:
     """Sum of all Pearson correlations of the components in each group, signed by their weights, shape (G,).
@@ -37,7 +40,7 @@ def denominator(
     batch: Batch,
     *,
     epsilon: float = 1e-6,
-    min_correlation_sum: float = 0.1,
+    min_correlation_sum: float = MIN_CORRELATION_SUM,
     paper_exact: bool = False,
 ) -> Tensor:
     """What CorrGRPO divides each group by, sqrt(max(Q, q_min) + ε), shape (G,)."""
@@ -52,7 +55,7 @@ def corrgrpo(
     batch: Batch,
     *,
     epsilon: float = 1e-6,
-    min_correlation_sum: float = 0.1,
+    min_correlation_sum: float = MIN_CORRELATION_SUM,
     paper_exact: bool = False,
 ) -> Tensor:
     """CorrGRPO: A_i = t_i / sqrt(max(Q, q_min) + ε), Q the sum of all pairwise correlations.

@@ -31,14 +31,12 @@ import torch
 from torch import Tensor
 
 from corrgrpo_train.advantages.batch import Batch
-from corrgrpo_train.advantages.corrgrpo import correlation_sum, denominator
+from corrgrpo_train.advantages.corrgrpo import MIN_CORRELATION_SUM, correlation_sum, denominator
 from corrgrpo_train.advantages.groups import Groups
+from corrgrpo_train.advantages.grpo import EPSILON
 from corrgrpo_train.advantages.inputs import Inputs
 
 Diagnostics = dict[str, Tensor | float]
-
-_GUARD = 0.1
-_GRPO_EPSILON = 1e-6
 
 
 def diagnose(batch: Batch, inputs: Inputs, labels: Tensor, advantages: Tensor) -> Diagnostics:
@@ -51,11 +49,14 @@ def diagnose(batch: Batch, inputs: Inputs, labels: Tensor, advantages: Tensor) -
         advantages: of the scored rows, shape (M,), float64.
     """
     size = advantages.abs()
+    opposed = batch.has_signal & (correlation_sum(batch) < MIN_CORRELATION_SUM)
     return {
         "group": labels,
         "group_size": batch.groups.sizes,
         **_of_groups(batch, advantages),
         **_of_components(inputs.components[inputs.scored], batch.groups),
+        "share_without_signal": _mean(~batch.has_signal),
+        "share_below_guard": _mean(opposed),
         "rows_left_out": float(len(inputs.labels) - len(advantages)),
         "advantage_mean": _mean(advantages),
         "advantage_mean_abs": _mean(size),
@@ -68,18 +69,15 @@ def _of_groups(batch: Batch, advantages: Tensor) -> Diagnostics:
     empty = groups.sizes == 0
     total = groups.mean(batch.centred_total.abs())
     own = groups.mean(advantages.abs())
-    correlations = correlation_sum(batch)
-    corrgrpo_denominator = denominator(batch, min_correlation_sum=_GUARD)
-    grpo_denominator = groups.std(batch.centred_total) + _GRPO_EPSILON
+    corrgrpo_denominator = denominator(batch)
+    grpo_denominator = groups.std(batch.centred_total) + EPSILON
     return {
-        "correlation_sum": correlations.masked_fill(empty, torch.nan),
+        "correlation_sum": correlation_sum(batch).masked_fill(empty, torch.nan),
         "corrgrpo_denominator": corrgrpo_denominator.masked_fill(empty, torch.nan),
         "grpo_denominator": grpo_denominator.masked_fill(empty, torch.nan),
         "corrgrpo_to_grpo": (grpo_denominator / corrgrpo_denominator).masked_fill(~signal, torch.nan),
         "denominator": (total / own).masked_fill(~signal, torch.nan),
         "ratio_to_grpo": (own * grpo_denominator / total).masked_fill(~signal, torch.nan),
-        "share_without_signal": _mean(~signal),
-        "share_below_guard": _mean(signal & (correlations < _GUARD)),
     }
 
 
@@ -93,7 +91,7 @@ def _of_components(components: Tensor, groups: Groups) -> Diagnostics:
     correlations = scores.T @ (scores / groups.spread(groups.freedom)[:, None])
     return {
         "correlation": correlations / both_vary,
-        "constant_share": (seen & watched.constant).sum(dim=0) / seen.sum(dim=0),
+        "constant_share": (seen & watched.constant).sum(dim=0).to(torch.float64) / seen.sum(dim=0),
         "component_mean": watched.components.sum(dim=0) / (~missing).sum(dim=0),
         "component_std": (watched.std * seen).sum(dim=0) / seen.sum(dim=0),
     }

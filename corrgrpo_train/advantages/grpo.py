@@ -7,9 +7,11 @@ from corrgrpo_train.advantages.groups import TINY
 from corrgrpo_train.advantages.options import check_non_negative
 from corrgrpo_train.advantages.registry import register
 
+EPSILON = 1e-6
+
 
 @register("grpo")
-def grpo(batch: Batch, *, epsilon: float = 1e-6) -> Tensor:
+def grpo(batch: Batch, *, epsilon: float = EPSILON) -> Tensor:
     """GRPO: A_i = t_i / (std(total) + ε), the total reward standardised within its group.
 
     t_i = Σ_l w_l (R_il − mean_l); the weights enter in the total, before anything else. ddof 1, ε = 1e-6

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from corrgrpo_train.advantages.batch import Batch
-from corrgrpo_train.advantages.corrgrpo import corrgrpo
+from corrgrpo_train.advantages.corrgrpo import MIN_CORRELATION_SUM, corrgrpo
 from corrgrpo_train.advantages.groups import TINY
 from corrgrpo_train.advantages.registry import register
 
@@ -13,7 +13,7 @@ def matched(
     batch: Batch,
     *,
     epsilon: float = 1e-6,
-    min_correlation_sum: float = 0.1,
+    min_correlation_sum: float = MIN_CORRELATION_SUM,
     paper_exact: bool = False,
 ) -> Tensor:
     """Step-size control: A_i = s · t_i, with s so that the batch's mean |A| equals CorrGRPO's.

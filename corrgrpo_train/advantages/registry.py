@@ -36,7 +36,7 @@ class Estimator:
         """Raise `ValueError` for the first option that this estimator does not have."""
         for option in options:
             if option not in self.options:
-                raise unknown(f"option of estimator {self.name!r}", option, self.options)
+                raise unknown(f"estimator {self.name!r}: option", option, self.options)
 
 
 ESTIMATORS: dict[str, Estimator] = {}

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from corrgrpo_train.advantages import corrgrpo
 from corrgrpo_train.advantages.batch import Batch
+from corrgrpo_train.advantages.corrgrpo import MIN_CORRELATION_SUM
+from corrgrpo_train.advantages.corrgrpo import denominator as corrgrpo_denominator
 from corrgrpo_train.advantages.registry import register
 
 
@@ -14,7 +15,7 @@ def shuffled(
     *,
     seed: int | torch.Generator = 0,
     epsilon: float = 1e-6,
-    min_correlation_sum: float = 0.1,
+    min_correlation_sum: float = MIN_CORRELATION_SUM,
     paper_exact: bool = False,
 ) -> Tensor:
     """Assignment control: CorrGRPO with the factors 1 / sqrt(max(Q, q_min) + ε) permuted among the groups.
@@ -33,7 +34,7 @@ def shuffled(
         min_correlation_sum: as in `corrgrpo`.
         paper_exact: as in `corrgrpo`.
     """
-    divisor = corrgrpo.denominator(
+    divisor = corrgrpo_denominator(
         batch, epsilon=epsilon, min_correlation_sum=min_correlation_sum, paper_exact=paper_exact
     )
     dealt = batch.has_signal.nonzero().squeeze(1)

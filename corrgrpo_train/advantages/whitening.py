@@ -17,7 +17,7 @@ class Whitening:
     Attributes:
         counts: how often each row counts, shape (M,).
         component_epsilon: ε of the per-component step in the projects that whiten this way.
-        denominator: from the variance (a scalar tensor) and ε to what the deviations are divided by.
+        denominator: from the standard deviation (a scalar tensor) and ε to what deviations are divided by.
     """
 
     counts: Callable[[Batch], Tensor]
@@ -33,8 +33,9 @@ class Whitening:
         """Subtract the batch mean and divide by the standard deviation (ddof 1), shape (M,)."""
         counts = self.counts(batch)
         centred = self.centre(values, batch)
-        variance = (counts @ centred.square()) / (counts.sum() - 1).clamp(min=1)
-        return centred / self.denominator(variance, epsilon).clamp(min=TINY)
+        largest = centred.abs().max().clamp(min=TINY)  # squares must neither vanish nor overflow
+        variance = (counts @ (centred / largest).square()) / (counts.sum() - 1).clamp(min=1)
+        return centred / self.denominator(largest * variance.sqrt(), epsilon).clamp(min=TINY)
 
 
 def _each_completion_once(batch: Batch) -> Tensor:
@@ -48,8 +49,8 @@ def _each_token_once(batch: Batch) -> Tensor:
 
 
 _WHITENINGS = {
-    "completions": Whitening(_each_completion_once, 1e-4, lambda variance, epsilon: variance.sqrt() + epsilon),
-    "tokens": Whitening(_each_token_once, 1e-6, lambda variance, _: (variance + 1e-8).sqrt()),
+    "completions": Whitening(_each_completion_once, 1e-4, lambda std, epsilon: std + epsilon),
+    "tokens": Whitening(_each_token_once, 1e-6, lambda std, _: std.hypot(std.new_tensor(1e-4))),
 }
 
 

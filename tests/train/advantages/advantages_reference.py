@@ -1,4 +1,4 @@
-"""A slow second implementation, from the formulas: lists, loops and a K × K correlation matrix, no tensors."""
+"""A slow second implementation, from the formulas: lists, loops, a K × K correlation matrix, no tensors."""
 
 import math
 from math import fsum, sqrt

@@ -22,7 +22,11 @@ def batches(draw, min_rows=1, max_width=6, signed=True):
     labels = draw(st.lists(st.integers(-2, 2), min_size=size, max_size=size))
     weight = st.sampled_from([1.0, 0.05, 0.3, 2.0] + ([-1.0, -0.5, 0.0] if signed else []))
     weights = draw(st.lists(weight, min_size=width, max_size=width))
-    return torch.tensor(rows, dtype=torch.float64), torch.tensor(labels), torch.tensor(weights, dtype=torch.float64)
+    return (
+        torch.tensor(rows, dtype=torch.float64),
+        torch.tensor(labels),
+        torch.tensor(weights, dtype=torch.float64),
+    )
 
 
 @EXAMPLES
@@ -44,7 +48,13 @@ def test_positive_affine_maps_of_components_leave_correlations_alone(batch, rng)
 @given(batches(), st.sampled_from([0.01, 0.5, 3.0, 1000.0]))
 def test_a_common_scale_multiplies_corrgrpo_and_leaves_grpo(batch, scale):
     rows, labels, weights = batch
-    for name, factor in {"corrgrpo": scale, "dr_grpo": scale, "rloo": scale, "grpo": 1.0, "mo_grpo": 1.0}.items():
+    for name, factor in {
+        "corrgrpo": scale,
+        "dr_grpo": scale,
+        "rloo": scale,
+        "grpo": 1.0,
+        "mo_grpo": 1.0,
+    }.items():
         options = {"epsilon": 0.0} if factor == 1 else {}
         before = estimate(name, rows, labels, weights, **options).advantages
         after = estimate(name, rows * scale, labels, weights, **options).advantages
@@ -59,7 +69,11 @@ def test_within_a_group_corrgrpo_is_grpo_times_a_positive_factor(batch):
     corrgrpo = estimate("corrgrpo", rows, labels, weights)
     grpo = estimate("grpo", rows, labels, weights)
     factors = dict(
-        zip(corrgrpo.diagnostics["group"].tolist(), corrgrpo.diagnostics["ratio_to_grpo"].tolist(), strict=True)
+        zip(
+            corrgrpo.diagnostics["group"].tolist(),
+            corrgrpo.diagnostics["ratio_to_grpo"].tolist(),
+            strict=True,
+        )
     )
     for label in labels.unique().tolist():
         ours, theirs = (out.advantages[labels == label].double() for out in (corrgrpo, grpo))
@@ -162,9 +176,44 @@ def test_groups_without_variation_get_nothing(name, paper_exact):
 
 @pytest.mark.parametrize("width", range(1, 65))
 def test_any_number_of_components(width):
-    """Independent columns by a closed form: two rows, K components that all agree, are K copies of one sign."""
+    """Two rows and K components that agree: every correlation is 1, Q = K²."""
     rows = [[0.0] * width, [float(k + 1) for k in range(width)]]
     out = estimate("corrgrpo", rows, [1, 1], [1.0] * width)
     assert out.diagnostics["correlation_sum"].item() == pytest.approx(width**2, rel=1e-12)
     expected = width * (width + 1) / 4 / math.sqrt(width**2 + 1e-6)
     assert out.advantages.tolist() == pytest.approx([-expected, expected], rel=1e-6)
+
+
+extreme = st.one_of(
+    st.floats(-1e300, 1e300),
+    st.sampled_from([math.nan, 5e-324, 1e-310, 1e-160, -1e155, 1e300, -1e300, 1.0, 0.0]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.sampled_from(sorted(ESTIMATORS)))
+def test_extreme_numbers_give_finite_advantages_or_a_clear_error(data, name):
+    size, width = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
+    rows = data.draw(st.lists(st.lists(extreme, min_size=width, max_size=width), min_size=size, max_size=size))
+    weights = data.draw(
+        st.lists(st.sampled_from([1.0, -0.5, 1e-300, 1e300, 5e-324, 0.0]), min_size=width, max_size=width)
+    )
+    labels = data.draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
+    for options in ({}, {"epsilon": 0.0}):
+        if set(options) <= set(ESTIMATORS[name].options):
+            try:
+                out = estimate(name, rows, labels, weights, **options)
+            except ValueError as error:
+                assert "beyond float32" in str(error)  # noqa: PT017
+            else:
+                assert out.advantages.isfinite().all()
+
+
+@pytest.mark.parametrize("whitening", ["completions", "tokens"])
+@pytest.mark.parametrize("weight", [1e-3, 1e10, 1e250])
+def test_gdpo_is_free_of_the_weights_scale(whitening, weight):
+    """Up to ε, whatever the squares do."""
+    rows, labels, lengths = [[0.0], [1.0], [3.0], [4.0], [9.0]], [0, 0, 1, 1, 1], [1, 2, 3, 4, 5]
+    unit = estimate("gdpo", rows, labels, [1.0], lengths, whitening=whitening).advantages
+    found = estimate("gdpo", rows, labels, [weight], lengths, whitening=whitening).advantages
+    torch.testing.assert_close(found, unit, rtol=0.2 if weight < 1 else 1e-3, atol=0)
