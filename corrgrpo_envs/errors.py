@@ -6,6 +6,7 @@ their message alone.
 
 import difflib
 import itertools
+import reprlib
 from collections.abc import Iterable
 
 _SHOWN_CHARACTERS = 120
@@ -17,9 +18,15 @@ class DatasetError(ValueError):
 
 
 def shown(value: object) -> str:
-    """Return `repr(value)`, shortened: a message stays one line whatever the value is."""
-    text = repr(value[: _SHOWN_CHARACTERS + 1]) if isinstance(value, str | bytes) else repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    """Return `repr(value)` on one line and shortened: a message stays readable whatever the value is."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = _SHOWN_CHARACTERS
+    short.maxdict = short.maxlist = 8
+    try:
+        text = " ".join(short.repr(value).splitlines())
+    except ValueError:  # whole numbers of thousands of digits have no repr
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= 2 * _SHOWN_CHARACTERS else text[: 2 * _SHOWN_CHARACTERS] + "…"
 
 
 def suggestion(value: object, allowed: Iterable[object]) -> str:

@@ -124,7 +124,7 @@ class _Slots:
         return bytes(data)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Works only while a worker is being spawned, which is when it is needed.
+        # For workers that are spawned instead of forked: they get a duplicate of the descriptor.
         return _rebuild_slots, (self.n, reduction.DupFd(self.descriptor))
 
     def __del__(self) -> None:
