@@ -40,7 +40,7 @@ def test_history_in_tags():
 
 def test_signatures():
     assert signatures(TOOLS) == (
-        "book_table(restaurant, guests: integer = 2)\n"
+        "book_table(restaurant, guests=2)\n"
         "order $5 {x}(items: array (dish and count of each))\n"
         "ping()"
     )
@@ -56,6 +56,12 @@ def test_compact_states_form_tools_and_dialogue():
     assert len(system["content"]) - len(signatures(TOOLS)) < 300
     example = system["content"].split("<tool_call>\n")[1].split("\n</tool_call>")[0]
     assert list(json.loads(example)) == ["name", "parameters"]
+
+
+def test_compact_gives_the_words_of_a_lone_user_turn():
+    assert compact(TOOLS, history_text([("user", "Hi <b>")]))[1]["content"] == "Hi <b>"
+    for turns in ([("user", "Hi"), ("response", "Yes?"), ("user", "Ping!")], [("obs", "Hi")]):
+        assert compact(TOOLS, history_text(turns))[1]["content"] == history_text(turns)
 
 
 def test_published_layout():
