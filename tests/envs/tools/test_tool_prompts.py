@@ -40,9 +40,7 @@ def test_history_in_tags():
 
 def test_signatures():
     assert signatures(TOOLS) == (
-        "book_table(restaurant, guests=2)\n"
-        "order $5 {x}(items: array (dish and count of each))\n"
-        "ping()"
+        "book_table(restaurant, guests=2)\norder $5 {x}(items: array (dish and count of each))\nping()"
     )
 
 
