@@ -56,22 +56,19 @@ def value_token(value: Any) -> Hashable:
 
 
 def check_nesting(value: Any) -> None:
-    """Check that a parsed JSON value is at most `MAX_NESTING` deep.
+    """Check that a JSON object or list is at most `MAX_NESTING` deep.
 
     Raises:
         CallError: if it is deeper.
     """
     level = [value]
-    for _ in range(MAX_NESTING + 1):
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner.extend(item.values())
-            elif isinstance(item, list):
-                inner.extend(item)
-        if not inner:
+    for _ in range(MAX_NESTING):
+        items: list[Any] = []
+        for container in level:
+            items.extend(container.values() if isinstance(container, dict) else container)
+        level = [item for item in items if isinstance(item, dict | list)]
+        if not level:
             return
-        level = inner
     raise CallError(f"is nested more than {MAX_NESTING} levels deep")
 
 
@@ -86,7 +83,7 @@ def parse_object(line: str) -> Any:
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise CallError(f"is not JSON: {reason}") from None
-    if line.count("[") + line.count("{") > MAX_NESTING:
+    if isinstance(value, dict | list) and line.count("[") + line.count("{") > MAX_NESTING:
         check_nesting(value)
     return value
 

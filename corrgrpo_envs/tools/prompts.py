@@ -17,7 +17,7 @@ from corrgrpo_envs.tools.dialogues import Tool
 Prompt = Callable[[Sequence[Tool], str], tuple[Message, ...]]
 
 PLACEHOLDERS: Mapping[str, str] = {
-    "tools": "one tool a line, as name(parameter, parameter: type = default)",
+    "tools": "one tool a line, as name(parameter, parameter: type, parameter=default)",
     "tool_details": "a numbered list with name, description and JSON parameters of each tool",
     "history": "the dialogue so far, in user, tool_call, obs and response tags",
 }
@@ -26,12 +26,12 @@ _TEXT_TYPES = ("str", "string")
 _NESTED_TYPES = ("array", "object", "list", "dict")
 
 _COMPACT = Template("""\
-Answer in this form:
+Answer like this, one line per call:
 <think> why </think>
 <tool_call>
 {"name": "tool", "parameters": {"key": "value"}}
 </tool_call>
-Write one such line for each call. If no tool fits, write this in place of the tool_call:
+If no tool fits, end with this instead:
 <response> text </response>
 Tools:
 $tools""")
@@ -69,10 +69,10 @@ is in `<obs>` tags.""")
 
 
 def signatures(tools: Sequence[Tool]) -> str:
-    """Write one tool a line: `name(parameter, parameter: type = default)`.
+    """Write one tool a line: `name(parameter, parameter: type, parameter=default)`.
 
-    The type is left out for text; arrays and objects bring their description along, which says what is in
-    them.
+    The type is left out for text and where a default shows it; arrays and objects bring their description
+    along, which says what is in them.
     """
     return "\n".join(
         f"{tool.name}({', '.join(_parameter(*item) for item in tool.parameters.items())})" for tool in tools
@@ -89,9 +89,12 @@ def details(tools: Sequence[Tool]) -> str:
 
 
 def compact(tools: Sequence[Tool], history: str) -> tuple[Message, ...]:
-    """A short prompt that a small model can follow: some 80 tokens and the tools."""
+    """A short prompt that a small model can follow: some 70 tokens, the tools and the dialogue.
+
+    If the user has said one thing only, that is the user message, without tags.
+    """
     system = _COMPACT.substitute(tools=signatures(tools))
-    return Message(role="system", content=system), Message(role="user", content=history)
+    return Message(role="system", content=system), Message(role="user", content=_plain(history))
 
 
 def published(tools: Sequence[Tool], history: str) -> tuple[Message, ...]:
@@ -162,9 +165,17 @@ def _sections(text: str, path: str) -> dict[str, str]:
 
 
 def _parameter(name: str, schema: Mapping[str, object]) -> str:
+    default = schema.get("default", "")
+    if default != "":
+        return f"{name}={json.dumps(default, ensure_ascii=False)}"
     kind = str(schema.get("type", "string"))
     text = name if kind in _TEXT_TYPES else f"{name}: {kind}"
-    if kind in _NESTED_TYPES and schema.get("description"):
-        text += f" ({schema['description']})"
-    default = schema.get("default", "")
-    return text if default == "" else f"{text} = {json.dumps(default, ensure_ascii=False)}"
+    return (
+        f"{text} ({schema['description']})" if kind in _NESTED_TYPES and schema.get("description") else text
+    )
+
+
+def _plain(history: str) -> str:
+    """The user's words alone if nothing else was said."""
+    words = history.removeprefix("<user> ").removesuffix(" </user>")
+    return history if "</user>" in words or len(words) + len("<user>  </user>") != len(history) else words
