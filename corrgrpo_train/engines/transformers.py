@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from corrgrpo_train.engines.base import Completion, SamplingRequest
+from corrgrpo_train.engines.cache import roomy_cache
 from corrgrpo_train.engines.sampling import draw, uniforms
 
 
@@ -94,7 +95,7 @@ class TransformersEngine:
         ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in distinct])
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in distinct])
         ids, mask = ids.to(self.model.device), mask.to(self.model.device)
-        cache = DynamicCache(config=self.model.config)
+        cache = roomy_cache(self.model.config)
         logits = self._forward(ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)
         rows = torch.tensor([distinct[prompt] for prompt in prompts], device=self.model.device)
         cache.batch_select_indices(rows)
