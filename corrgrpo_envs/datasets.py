@@ -217,7 +217,7 @@ def _hub_rows(name: str, config: str | None, revision: str | None) -> tuple[tupl
         library = importlib.import_module("datasets")
     except ImportError as error:
         raise ImportError(
-            f"reading {name!r} from the hub needs the package datasets: pip install 'corrgrpo[hub]'"
+            f"{name!r} is no path here, and to read it from the hub: pip install 'corrgrpo[hub]'"
         ) from error
     try:
         splits = library.load_dataset(name, config, revision=revision)

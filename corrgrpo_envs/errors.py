@@ -36,7 +36,7 @@ def suggestion(value: object, allowed: Iterable[object]) -> str:
         value: what was given; long texts are near to nothing.
         allowed: allowed names; the first 20,000 are compared, so that an error never takes long.
     """
-    given = str(value)
+    given = value if isinstance(value, str) else shown(value)
     if len(given) > _SHOWN_CHARACTERS:
         return ""
     names = {str(name).casefold(): str(name) for name in itertools.islice(allowed, _COMPARED_NAMES)}

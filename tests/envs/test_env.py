@@ -259,7 +259,7 @@ def test_an_opening_holds_texts_only(content):
         env.step("")
 
 
-# ---- options, seeds -----------------------------------------------------------------------------------------
+# ---- options and seeds ----
 
 
 @pytest.mark.parametrize("index", [7, np.int64(7), np.uint8(7)])
@@ -385,7 +385,7 @@ def test_nothing_returned_is_shared_between_calls():
     assert len(set(identities)) == len(identities)
 
 
-# ---- copies, many environments ---------------------------------------------------------------------------------
+# ---- copies and many environments ----
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])

@@ -174,7 +174,7 @@ def test_a_group_on_one_task_by_equal_seeds(vectorization):
     envs = gym.make_vec(SINGLE, 4, vectorization)
     obs, infos = envs.reset(seed=[5] * 4)
     assert len(set(infos["task_id"])) == 1
-    assert len(set(obs["messages"][i][1]["content"] for i in range(4))) == 1
+    assert len({obs["messages"][i][1]["content"] for i in range(4)}) == 1
     envs.close()
 
 
