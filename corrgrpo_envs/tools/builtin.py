@@ -34,14 +34,19 @@ def read_builtin(folder: Traversable) -> Iterator[Task[Dialogue]]:
         DatasetError: naming file and line, if a row cannot be used.
     """
     tools = _read_tools(folder / "tools.json")
-    files = [file for file in (folder / "dialogues").iterdir() if file.name.endswith(".jsonl")]
+    try:
+        files = [file for file in (folder / "dialogues").iterdir() if file.name.endswith(".jsonl")]
+    except OSError as error:
+        raise DatasetError(
+            f"{folder} has tools.json and needs a folder 'dialogues' beside it: {error}"
+        ) from None
     for file in sorted(files, key=lambda file: file.name):
         for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
             if not line.strip():
                 continue
             try:
                 yield _task(json.loads(line), tools)
-            except (ValueError, KeyError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 reason = f"has no field {error}" if isinstance(error, KeyError) else str(error)
                 raise DatasetError(f"{file}, line {number}: {reason}") from None
 
@@ -62,6 +67,9 @@ def _task(row: Any, tools: Mapping[str, Tool]) -> Task[Dialogue]:
         if name not in tools:
             raise unknown("tool", name, tools)
         offered.append(tools[name])
+    for turn in row["turns"]:
+        if not isinstance(turn, dict):
+            raise ValueError(f"a turn must be an object with 'role' and 'content', not {shown(turn)}")
     turns = [(turn["role"], turn["content"]) for turn in row["turns"]]
     for role, text in turns:
         if role not in ROLES:

@@ -1,10 +1,11 @@
 """`corrgrpo/RLLA-v0`: answer the last turn of a dialogue with tool calls or a response."""
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from corrgrpo_envs.env import MultiRewardEnv, Opening, Outcome
-from corrgrpo_envs.errors import shown, unknown
+from corrgrpo_envs.errors import DatasetError, shown, unknown
 from corrgrpo_envs.tasks import Task, TaskSet
 from corrgrpo_envs.tools.blocks import Layout, choose
 from corrgrpo_envs.tools.dialogues import KINDS, Dialogue
@@ -38,9 +39,9 @@ class RLLAEnv(MultiRewardEnv):
         render_mode: str | None = None,
         kinds: Iterable[str] | None = None,
         max_tools: int | None = None,
-        held_out: str | None = None,
+        held_out: str | os.PathLike[str] | None = None,
         prompt_style: str = "compact",
-        prompt_template: str | None = None,
+        prompt_template: str | os.PathLike[str] | None = None,
         scoring: str = "corrgrpo",
         matching: str = "greedy",
         separator: str = "any",
@@ -80,15 +81,17 @@ class RLLAEnv(MultiRewardEnv):
         )
         self._kinds = None if kinds is None else _checked_kinds(kinds)
         self._max_tools = None if max_tools is None else _checked_count("max_tools", max_tools)
-        self._held_out = held_out
+        self._held_out = None if held_out is None else os.fspath(held_out)
         style = choose("prompt_style", prompt_style, PROMPT_STYLES)
-        self._template = None if prompt_template is None else read_template(prompt_template)
+        self._template = None if prompt_template is None else read_template(os.fspath(prompt_template))
         self._prompt = self._template or style
         self._scorer = Scorer(Layout(separator, think, tag_in_thought), matching, surplus_penalty)
 
     def load_tasks(self) -> TaskSet[Dialogue]:
         """Read the data set, keep the tasks that the options ask for."""
         everything = dialogues(self.dataset, self._held_out)
+        if not everything:
+            raise DatasetError(f"data set {self.dataset!r} has no dialogues")
         kept = [task for task in everything if self._keeps(task)]
         if not kept:
             found = sorted({task.kind for task in everything})

@@ -51,7 +51,7 @@ def read_upstream(row: Row) -> Task[Dialogue]:
         )
     except DatasetError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         reason = f"has no field {error}" if isinstance(error, KeyError) else str(error)
         raise DatasetError(f"{row.source}, row {row.number}: {reason}") from None
 
@@ -70,14 +70,16 @@ def offered_tools(system: str) -> tuple[Tool, ...]:
             if field == "description":
                 found[-1][field] += "\n" + line
             continue
-        field = str(match[1] or match[2] or match[3]).lower()
-        if field == "name":
+        if match[1]:
             found.append({"description": ""})
+        field = str(match[1] or match[2] or match[3]).lower() if found else ""
         if found:
             found[-1][field] = line[match.end() :]
     try:
-        return tuple(tool_of({**fields, "parameters": json.loads(fields.get("parameters", "{}"))}) for fields in found)
-    except ValueError:
+        return tuple(
+            tool_of({**fields, "parameters": json.loads(fields.get("parameters", "{}"))}) for fields in found
+        )
+    except (ValueError, RecursionError):
         return ()
 
 
@@ -98,9 +100,12 @@ def _task(fields: _Fields, row: Row) -> Task[Dialogue]:
 
 
 def _rl(data: Mapping[str, Any]) -> _Fields:
-    extra = data.get("extra_info") or {}
-    truth = data["reward_model"]["ground_truth"]
-    return _Fields(_messages(data["prompt"]), _text(truth, "ground_truth"), extra.get("index"), extra.get("split"))
+    model, extra = data["reward_model"], data.get("extra_info") or {}
+    for field, value in (("reward_model", model), ("extra_info", extra)):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"field {field!r} must be an object, not {shown(value)}")
+    answer = _text(model["ground_truth"], "ground_truth")
+    return _Fields(_messages(data["prompt"]), answer, extra.get("index"), extra.get("split"))
 
 
 def _sft(data: Mapping[str, Any]) -> _Fields:
@@ -132,4 +137,9 @@ def _text(value: object, field: str) -> str:
 def _messages(value: object) -> tuple[Message, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(f"a prompt must be a list of messages, not {shown(value)}")
-    return tuple(Message(role=_text(item["role"], "role"), content=_text(item["content"], "content")) for item in value)
+    for item in value:
+        if not isinstance(item, Mapping):
+            raise ValueError(f"a message must be an object, not {shown(item)}")
+    return tuple(
+        Message(role=_text(item["role"], "role"), content=_text(item["content"], "content")) for item in value
+    )

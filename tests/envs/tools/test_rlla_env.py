@@ -120,7 +120,7 @@ def test_references_of_the_builtin_set_are_right():
     for task in env.unwrapped.tasks:
         env.reset(options={"task_id": task.id})
         _, info = play(env, task.id, env.unwrapped.reference()[0])
-        calls = task.kind != "none"
+        calls = task.data.truth.calls is not None
         assert vector(info) == ((0.5, 1.0, 1.5, 1.0) if calls else (0.0, 0.0, 0.0, 1.0)), task.id
         assert info["metrics"]["exact"] == 1.0
         assert ("all_exact" in info["metrics"]) == calls
@@ -304,6 +304,7 @@ def test_reference_text(folder):
         ({"split": "dev"}, "split 'dev' is unknown"),
         ({"kind": "one"}, "kind 'one' is unknown"),
         ({"turns": [{"role": "system", "content": ""}]}, "role of a turn 'system' is unknown"),
+        ({"turns": [5]}, "a turn must be an object"),
         ({"turns": [{"role": "user", "content": 1}]}, "content of a turn must be text"),
         ({"calls": [{"name": "ping"}]}, "no key 'parameters'"),
         ({"calls": [{"name": "halt", "parameters": {}}]}, "the called tool 'halt' is unknown"),
@@ -316,6 +317,19 @@ def test_bad_rows_are_named(folder, change, message):
     rows[1] |= change
     write_rows(folder, rows)
     with pytest.raises(DatasetError, match=rf"one.jsonl, line 2: .*{message}"):
+        make(dataset=str(folder)).reset(seed=0)
+
+
+def test_incomplete_folders(folder):
+    (folder / "dialogues" / "one.jsonl").write_text("\n")
+    with pytest.raises(DatasetError, match="has no dialogues"):
+        make(dataset=str(folder)).reset(seed=0)
+    (folder / "dialogues" / "one.jsonl").unlink()
+    (folder / "dialogues").rmdir()
+    with pytest.raises(DatasetError, match="needs a folder 'dialogues'"):
+        make(dataset=str(folder)).reset(seed=0)
+    (folder / "tools.json").write_text('[{"name": "a"}]')
+    with pytest.raises(DatasetError, match=r"tools.json: tool 'a' needs a text 'description'"):
         make(dataset=str(folder)).reset(seed=0)
 
 
@@ -389,10 +403,10 @@ def test_a_template_is_filled_from_a_published_prompt(tmp_path):
         ({"messages": [{"role": "user", "content": "x"}]}, "the right answer"),
         ({"messages": "x"}, "list of messages"),
         ({"messages": [{"role": "user"}]}, "no field 'content'"),
-        ({"messages": [5]}, "row 2"),
+        ({"messages": [5]}, "a message must be an object, not 5"),
         ({"prompt": [], "reward_model": {"ground_truth": ANSWER}}, "empty prompt"),
         ({"prompt": [], "reward_model": {"ground_truth": None}}, "must be text"),
-        ({"prompt": [], "reward_model": 1}, "row 2"),
+        ({"prompt": [], "reward_model": 1}, "field 'reward_model' must be an object, not 1"),
     ],
 )
 def test_bad_published_rows_are_named(tmp_path, row, message):

@@ -15,7 +15,7 @@ from corrgrpo_envs.tools.calls import MAX_NESTING
 from corrgrpo_envs.tools.scoring import CORRGRPO, Scorer
 from corrgrpo_envs.tools.truth import parse_truth
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(240)
 
 N = 200_000
 CALL = '{"name": "a", "parameters": {"x": 1}}'

@@ -77,6 +77,7 @@ def test_published_layout():
 
 def test_reading_lists_of_tools():
     assert offered_tools("no list") == ()
+    assert offered_tools("Description: of nothing\nmore\nParameters: {}") == ()
     assert offered_tools("1. Name: a\nDescription: b\nParameters: not JSON") == ()
     two_lines = offered_tools("1. Name: a\nDescription: b\nc\nParameters: {}\n\nMore.")
     assert two_lines == (tool_of({"name": "a", "description": "b\nc", "parameters": {}}),)

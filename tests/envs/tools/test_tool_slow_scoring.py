@@ -239,7 +239,7 @@ WANTED = parse_truth('<think> t </think>\n<tool_call>\n{"name": "a", "parameters
 ANSWERED = parse_truth("<think> t </think>\n<response> r </response>")
 
 
-@settings(max_examples=6000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SOUP)
 def test_soup_of_tags_agrees_and_never_raises(text):
     for truth in (WANTED, ANSWERED):
@@ -264,7 +264,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(LINES, LINES)
 def test_soup_of_json_agrees_and_never_raises(lines, wanted):
     def written(values):
@@ -282,7 +282,7 @@ def test_soup_of_json_agrees_and_never_raises(lines, wanted):
     )
 
 
-@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.text(st.characters(), max_size=200) | st.binary(max_size=200).map(lambda b: b.decode("latin-1")))
 def test_any_text_is_scored(text):
     for truth in (WANTED, ANSWERED):
