@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicLayer
 _ROOM = 64  # tokens
 
 
-class RoomyLayer(DynamicLayer):
+class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """One layer's keys and values, (B, heads, L, d) views of buffers that are longer than L."""
 
     _buffers: tuple[Tensor, Tensor] | None = None
@@ -25,11 +25,11 @@ class RoomyLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
         length, end = self.get_seq_length(), self.get_seq_length() + key_states.shape[-2]
         if self._buffers is None or self._buffers[0].shape[-2] < end:
-            held = (self.keys, self.values) if length else None
+            held = self._buffers
             self._buffers = _roomy(key_states, end + _ROOM), _roomy(value_states, end + _ROOM)
             if held is not None:
                 for buffer, old in zip(self._buffers, held, strict=True):
-                    buffer[..., :length, :] = old
+                    buffer[..., :length, :] = old[..., :length, :]
         for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[..., length:end, :] = new
         self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
@@ -48,7 +48,10 @@ class RoomyLayer(DynamicLayer):
 def roomy_cache(config: Any) -> DynamicCache:
     """A cache for a model of this configuration; layers of other kinds (sliding windows) stay the library's."""
     cache = DynamicCache(config=config)
-    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [
+        RoomyLayer() if type(layer) is DynamicLayer else layer  # type: ignore[no-untyped-call]
+        for layer in cache.layers
+    ]
     return cache
 
 
