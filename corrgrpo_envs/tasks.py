@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
-from corrgrpo_envs.errors import suggestion, unknown
+from corrgrpo_envs.errors import shown, suggestion, unknown
 
 DataT = TypeVar("DataT")
 
@@ -37,11 +37,14 @@ class TaskSet(Sequence[Task[DataT]]):
         """Keep the tasks of `split`; the others stay known, for error messages only.
 
         Raises:
-            ValueError: if the split is unknown or empty, or two tasks share an id.
+            ValueError: if a split is unknown, the chosen one is empty, or two tasks share an id.
         """
         everything = tuple(tasks)
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
+        for task in everything:
+            if task.split not in SPLITS[:-1]:
+                raise unknown(f"the split of task {task.id!r}", task.split, SPLITS[:-1])
         self.name, self.split = name, split
         self._split_of = {task.id: task.split for task in everything}
         if len(self._split_of) != len(everything):
@@ -86,7 +89,7 @@ class TaskSet(Sequence[Task[DataT]]):
                 f"not in {self.split!r}; make the environment with split={self._split_of[task_id]!r} or 'all'"
             )
         raise ValueError(
-            f"task_id {task_id!r} is not in data set {self.name!r} ({len(self._split_of)} tasks)."
+            f"task_id {shown(task_id)} is not in data set {self.name!r} ({len(self._split_of)} tasks)."
             f"{suggestion(task_id, self._split_of)}"
         )
 

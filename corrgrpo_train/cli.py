@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from io import TextIOWrapper
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from corrgrpo_envs.errors import suggestion
@@ -67,8 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         validate(config)
         for note in notes:
             _say(note)
+        from transformers.utils import logging as transformers_logging
+
         from corrgrpo_train.trainer import train
 
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         train(config)
         return 0
     except KeyboardInterrupt:
@@ -88,7 +92,7 @@ def _say(text: str) -> None:
 def _interrupted(config: Config | None) -> str:
     if config is None or not any((config.run_dir / "checkpoints").glob("step_*/COMPLETE")):
         return "interrupted before the first checkpoint"
-    return f"interrupted; continue with: python -m corrgrpo_train --resume --output {config.run_dir}"
+    return f"interrupted; continue with: python -m corrgrpo_train --resume --output {quote(str(config.run_dir))}"
 
 
 # ---- flags -----------------------------------------------------------------------------------------------
@@ -159,9 +163,7 @@ def parse(arguments: Sequence[str]) -> Flags:
 
 def _kebab(arguments: Sequence[str]) -> list[str]:
     """Flags written with underscores in kebab case; names after a dot and values stay as they are."""
-    return [
-        re.sub(r"^--[a-z0-9_]+", lambda match: match[0].replace("_", "-"), argument) for argument in arguments
-    ]
+    return [re.sub(r"^--[a-z0-9_]+", lambda match: match[0].replace("_", "-"), argument) for argument in arguments]
 
 
 def _explained(problem: str, arguments: Sequence[str]) -> str:
@@ -211,9 +213,7 @@ def gather(flags: Flags) -> tuple[Config, list[str]]:
     config = complete(asked, "the command line")
     check_values(config)
     if holds_run(config.run_dir):
-        raise UsageError(
-            f"{config.run_dir} already holds a run: continue it with --resume, or choose another --output"
-        )
+        raise UsageError(f"{config.run_dir} already holds a run: continue it with --resume, or choose another --output")
     if flags.preset is not None:
         return config, []
     name, why = _profile(config)
@@ -269,9 +269,7 @@ def _resumed(layers: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> C
     config = complete({**saved, **merge([saved, *layers]), "output": str(folder)}, str(saved_file))
     check_values(config)
     before, now = results_of(complete(saved, str(saved_file))), results_of(config)
-    differing = [
-        f"{name} {before[name]!r}, not {now[name]!r}" for name in before if before[name] != now[name]
-    ]
+    differing = [f"{name} {before[name]!r}, not {now[name]!r}" for name in before if before[name] != now[name]]
     if differing:
         raise UsageError(
             f"{folder} was made with {'; '.join(differing)}: leave these settings out to resume it, "

@@ -1,11 +1,9 @@
 """Checks of a configuration before anything heavy starts; each failure is one line that says what to do."""
 
 import importlib
-import inspect
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from corrgrpo_envs.errors import unknown
 from corrgrpo_train.config import Config
@@ -90,9 +88,7 @@ def check_values(config: Config) -> None:
     if config.aggregation == "constant" and config.aggregation_length is None:
         raise UsageError("aggregation 'constant' needs aggregation_length, its divisor in tokens")
     if "reward_weights" in config.env_args:
-        raise UsageError(
-            "env_args must not hold reward_weights: give them as reward_weights (--reward-weights)"
-        )
+        raise UsageError("env_args must not hold reward_weights: give them as reward_weights (--reward-weights)")
 
 
 def _check_names(config: Config) -> None:
@@ -123,48 +119,12 @@ def check_environment(config: Config) -> None:
     Raises:
         UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments.
     """
-    import gymnasium as gym
+    from corrgrpo_train.rollout.environment import make
 
-    import corrgrpo_envs  # noqa: F401  (registers the built-in ids)
-
-    try:
-        spec = gym.spec(config.env_id)
-    except ImportError as error:
-        raise UsageError(f"env {config.env!r}: {error}; install the package or correct its name") from None
-    except gym.error.Error:
-        known = [name.removeprefix("corrgrpo/") for name in gym.registry if name.startswith("corrgrpo/")]
-        given = config.env_id.removeprefix("corrgrpo/")
-        raise UsageError(
-            f"{unknown('env', given, known)} Ids of other packages are written package:namespace/Name-v0."
-        ) from None
     arguments = dict(config.env_args)
     if config.reward_weights:
-        arguments["reward_weights"] = config.reward_weights
-    try:
-        gym.make(spec, disable_env_checker=True, **arguments).close()
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"env {config.env!r}: {error}") from error
-    except TypeError as error:
-        problem = _unknown_argument(spec, arguments)
-        if problem is None:
-            raise
-        raise UsageError(f"env {config.env!r}: {problem}") from error
-
-
-def _unknown_argument(spec: Any, arguments: dict[str, Any]) -> ValueError | None:
-    """The first argument that the constructor does not have, as an error; None if it has them all."""
-    import gymnasium as gym
-
-    entry = spec.entry_point
-    maker = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-    parameters = inspect.signature(maker).parameters
-    if any(item.kind is item.VAR_KEYWORD for item in parameters.values()):
-        return None
-    for name in arguments:
-        if name not in parameters:
-            what = "reward weights for an environment without" if name == "reward_weights" else "env_args"
-            return unknown(what, name, parameters)
-    return None
+        arguments["reward_weights"] = dict(config.reward_weights)
+    make(config.env, arguments).close()
 
 
 def check_algorithm(config: Config) -> None:

@@ -9,6 +9,10 @@ import torch
 from corrgrpo_train.advantages import Estimate
 from corrgrpo_train.rollout.episode import Episode
 
+_PER_COMPONENT = frozenset({"constant_share"})
+# Labels say nothing in a log; means and spreads of components stand under `components/`.
+_NOT_LOGGED = frozenset({"group", "group_size", "component_mean", "component_std"})
+
 
 def step_metrics(
     episodes: Sequence[Episode], names: Sequence[str], result: Estimate | None, learned: Mapping[str, float]
@@ -38,20 +42,25 @@ def step_metrics(
 
 
 def flat_diagnostics(diagnostics: Mapping[str, Any], names: Sequence[str]) -> dict[str, float]:
-    """An estimator's diagnostics as numbers: scalars as they are, per-group vectors by mean, matrices by component."""
+    """An estimator's diagnostics as numbers, under the names of `corrgrpo_train.advantages.diagnostics`.
+
+    Numbers stay as they are; per-group vectors become their mean over the groups where they are defined,
+    per-component ones and correlations get the components' names.
+    """
     flat: dict[str, float] = {}
     for name, value in diagnostics.items():
-        tensor = torch.as_tensor(value, dtype=torch.float64)
-        key = f"estimator/{name}"
+        if name in _NOT_LOGGED:
+            continue
+        tensor, key = torch.as_tensor(value, dtype=torch.float64), f"estimator/{name}"
         if tensor.ndim == 0:
             flat[key] = float(tensor)
-        elif tensor.ndim == 1 and name.endswith("_by_component"):
-            flat.update({f"{key}/{component}": float(v) for component, v in zip(names, tensor, strict=True)})
-        elif tensor.ndim == 1:
-            flat[f"{key}_mean"] = float(tensor.nanmean())
-        else:
+        elif tensor.ndim == 2:
             for i, first in enumerate(names):
                 flat.update({f"{key}/{first}/{names[j]}": float(tensor[i, j]) for j in range(i + 1, len(names))})
+        elif name in _PER_COMPONENT:
+            flat.update({f"{key}/{component}": float(v) for component, v in zip(names, tensor, strict=True)})
+        else:
+            flat[key] = mean(tensor[tensor.isfinite()].tolist())
     return flat
 
 

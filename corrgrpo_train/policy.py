@@ -70,7 +70,7 @@ class Policy:
             pieces = [
                 # Recomputed in the backward pass: a whole batch of logits would be the largest thing in memory.
                 checkpoint(_token_scores, head, states, targets, temperature, use_reentrant=False)
-                for states, targets in zip(hidden.split(_CHUNK), batch.targets.split(_CHUNK), strict=True)
+                for states, targets in zip(torch.split(hidden, _CHUNK), torch.split(batch.targets, _CHUNK), strict=True)
             ]
         logprobs, entropies = zip(*pieces, strict=True)
         return TokenScores(torch.cat(logprobs), torch.cat(entropies))

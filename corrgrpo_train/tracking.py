@@ -117,9 +117,7 @@ class Tracker:
             UsageError: if the folder already holds a run or cannot be written.
         """
         run_dir = config.run_dir
-        taken = UsageError(
-            f"{run_dir} already holds a run: continue it with --resume, or choose another --output"
-        )
+        taken = UsageError(f"{run_dir} already holds a run: continue it with --resume, or choose another --output")
         if holds_run(run_dir):
             raise taken
         try:
@@ -130,9 +128,7 @@ class Tracker:
         except FileExistsError:
             raise taken from None
         except OSError as error:
-            raise UsageError(
-                f"{run_dir} cannot be written: {error.strerror}; choose another --output"
-            ) from error
+            raise UsageError(f"{run_dir} cannot be written: {error.strerror}; choose another --output") from error
         return cls(run_dir, tensorboard=config.tensorboard, note=note)
 
     @classmethod
@@ -159,7 +155,9 @@ class Tracker:
         """
         head: dict[str, Any] = {"step": step} if phase == "train" else {"step": step, "phase": phase}
         self._write("metrics.jsonl", {**head, **metrics})
-        self._event(step, metrics, "" if phase == "train" else f"{phase}/")
+        # Updates of the warm start all belong to step 0; TensorBoard counts them on their own axis.
+        place = int(metrics.get("warm_start/step", step))
+        self._event(place, metrics, "" if phase == "train" else f"{phase}/")
 
     def log_timings(self, step: int, timings: Mapping[str, Any]) -> None:
         """Append a row to `timings.jsonl` and TensorBoard: seconds, tokens per second."""

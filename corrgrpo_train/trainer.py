@@ -23,6 +23,7 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.models import load_policy_model
 from corrgrpo_train.policy import Policy
+from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.tracking import Tracker
@@ -133,11 +134,13 @@ class Trainer:
                 self._validate(step, "train")
             if step == config.steps or (config.checkpoint_every and step % config.checkpoint_every == 0):
                 self._save(step)
+        draw_curves(config.run_dir)
         self.console.finish(self._summary())
 
     def _step(self, step: int) -> None:
         """One rollout and its updates."""
-        config, timings = self.config, {}
+        config = self.config
+        timings: dict[str, float] = {}
         with _timed(timings, "seconds/rollout"):
             episodes = self.sampler.rollout(
                 self.engine, self.limits, temperature=config.temperature, key=(config.seed, step)

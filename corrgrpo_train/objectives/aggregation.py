@@ -1,7 +1,8 @@
 """How token losses become one number: a weight for every token, fixed before the batch is cut into pieces.
 
-Every aggregation is Σ_t weight_t · loss_t with weights that depend on the whole mini-batch's lengths alone. Micro-batches
-then simply add up, and sequences that are left out of the backward pass, having no advantage, still count.
+Every aggregation is Σ_t weight_t · loss_t, with weights that depend on the lengths of the whole mini-batch alone.
+Micro-batches then simply add up, and sequences that are left out of the backward pass, having no advantage, still
+count.
 """
 
 from collections.abc import Callable

@@ -104,7 +104,7 @@ class Chat:
         marks = self._marks([*opening, *added])
         head = [*self._marked(opening, marks[: len(opening)]), {"role": "assistant", "content": mark}]
         text = self._render([*head, *self._marked(added, marks[len(opening) :])], schemas)
-        before, found, after = text.rpartition(mark)
+        _, found, after = text.rpartition(mark)
         if not found:
             raise UsageError("the chat template does not show the assistant's text; it can't be used for rollouts")
         return self._tokens(after, added, marks[len(opening) :])

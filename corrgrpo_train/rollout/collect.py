@@ -84,8 +84,11 @@ def collect(
             ]
             texts = [chat.text(completion.token_ids) for completion in completions]
             results = list(run(_step, (one.runner for one in live), texts, full))
-            turns = zip(live, completions, texts, results, strict=True)
-            live = [one for one, *turn in turns if _record(one, *turn, chat, limits)]
+            live = [
+                one
+                for one, completion, text, result in zip(live, completions, texts, results, strict=True)
+                if _record(one, completion, text, result, chat, limits)
+            ]
     return episodes
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 import corrgrpo_envs  # noqa: F401  (registers the ids)
+from corrgrpo_envs.errors import unknown
 from corrgrpo_train.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -41,23 +42,35 @@ class EnvironmentFailedError(Exception):
     """The environment raised twice on the same episode."""
 
 
-def full_id(name: str) -> str:
-    """`"RLLA-v0"` is short for `"corrgrpo/RLLA-v0"`; ids with a namespace or module stay as they are."""
-    return name if "/" in name or ":" in name else f"corrgrpo/{name}"
-
-
 def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
     """Make an environment.
 
+    Args:
+        name: `"RLLA-v0"` is short for `"corrgrpo/RLLA-v0"`; `"package:namespace/Name-v0"` imports the package first.
+        arguments: of its constructor.
+
     Raises:
-        UsageError: if the id is not registered or an argument is wrong.
+        UsageError: if the id is unknown, its package missing, or an argument wrong.
     """
+    full = name if "/" in name or ":" in name else f"corrgrpo/{name}"
     try:
         # The checker looks at the first steps of every environment made; `check_env` is for tests.
-        return gym.make(full_id(name), disable_env_checker=True, **arguments)
-    except (gym.error.Error, ValueError, TypeError, ModuleNotFoundError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"environment {name!r} can't be made: {first}") from error
+        return gym.make(full, disable_env_checker=True, **arguments)
+    except gym.error.Error as error:
+        known = [key.removeprefix("corrgrpo/") for key in gym.registry if key.startswith("corrgrpo/")]
+        known = [key for key in known if "Vector-" not in key]
+        raise UsageError(
+            f"{unknown('env', full.removeprefix('corrgrpo/'), known)} Ids of other packages are written "
+            f"package:namespace/Name-v0 ({_first_line(error)})"
+        ) from error
+    except ImportError as error:
+        raise UsageError(f"env {name!r}: {error}; install the package or correct its name") from error
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"env {name!r}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 class EpisodeRunner:
@@ -83,13 +96,13 @@ class EpisodeRunner:
 
     def step(self, text: str) -> Stepped:
         """Take the assistant's text."""
-        stepped = self._repaired(lambda: _stepped(self.env.step(text)))
+        result = self._repaired(lambda: self.env.step(text))
         self._actions.append(text)
-        return stepped
+        return _stepped(result)
 
     def finish(self, text: str) -> Stepped:
         """Break the episode off after `text`; an environment without `finish` takes it as an ordinary step."""
-        stepped = self._repaired(lambda: _stepped(getattr(self.env.unwrapped, "finish", self.env.step)(text)))
+        stepped = _stepped(self._repaired(lambda: getattr(self.env.unwrapped, "finish", self.env.step)(text)))
         return Stepped(stepped.observation, stepped.reward, True, True, stepped.info)
 
     def close(self) -> None:
@@ -105,7 +118,7 @@ class EpisodeRunner:
         observation, _ = self.env.reset(seed=self._start.seed, options=options)
         return dict(observation)
 
-    def _repaired(self, call: Callable[[], Stepped]) -> Stepped:
+    def _repaired(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except Exception as error:
@@ -131,4 +144,10 @@ class EpisodeRunner:
 
 def _stepped(result: tuple[Any, Any, Any, Any, dict[str, Any]]) -> Stepped:
     observation, reward, terminated, truncated, info = result
-    return Stepped(observation, float(reward), bool(terminated or truncated), bool(truncated), info)
+    try:
+        scalar = float(reward)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"the environment's reward must be one number, not {type(reward).__name__}; train on the id without Vector"
+        ) from None
+    return Stepped(observation, scalar, bool(terminated or truncated), bool(truncated), info)

@@ -28,7 +28,7 @@ class TaskOrder:
         epoch, place = divmod(position, len(self.task_ids))
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._shuffled(epoch)
-        return self.task_ids[self._order[place]]
+        return self.task_ids[int(self._order[place])]
 
     def _shuffled(self, epoch: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         random = np.random.default_rng([self.seed, epoch])
