@@ -27,6 +27,8 @@ help:  ## Say what there is
 train: model  ## Train the default policy: make train ENV=RLLA-v0 ARGS="--steps 5"
 	$(BIN)/python -m corrgrpo_train --env $(ENV) $(ARGS)
 
+# Two workers with one thread each: on few cores threads that wait for one another cost far more than they bring.
+test: export OMP_NUM_THREADS = 1
 test: setup  ## Run the tests: make test TESTS="tests/envs -x"
 	$(BIN)/python -m pytest $(TESTS)
 
