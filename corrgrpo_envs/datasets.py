@@ -41,9 +41,7 @@ _KINDS: dict[type, str] = {
 }
 # Files that accompany the data in a folder of the hub's layout.
 _NOT_DATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
-_HUB_ID = re.compile(
-    r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[\w.-]+))?(@(?P<revision>[\w./-]+))?", re.ASCII
-)
+_HUB_ID = re.compile(r"(?P<name>\w[\w.-]*/[\w.-]+)(:(?P<config>[\w.-]+))?(@(?P<revision>[\w./-]+))?", re.ASCII)
 _REQUIRED: Final = object()
 
 
@@ -154,11 +152,7 @@ def read_rows(dataset: str | os.PathLike[str], *, split: str | None = None) -> t
         rows = [row for file in _data_files(path) for row in _file_rows(file, os.path.relpath(file, path))]
     elif os.path.exists(path):
         rows = list(_file_rows(path, os.path.basename(path)))
-    elif (
-        (hub := _HUB_ID.fullmatch(given))
-        and not is_readable(given)
-        and not os.path.isdir(given.split("/")[0])
-    ):
+    elif (hub := _HUB_ID.fullmatch(given)) and not is_readable(given) and not os.path.isdir(given.split("/")[0]):
         parts = _hub_rows(hub["name"], hub["config"], hub["revision"])
         rows = [Row(fields, source, number) for source, part in parts for number, fields in part]
     else:
@@ -221,9 +215,7 @@ def _hub_rows(name: str, config: str | None, revision: str | None) -> tuple[tupl
         ) from error
     try:
         splits = library.load_dataset(name, config, revision=revision)
-        rows = tuple(
-            (f"{name}#{split}", tuple(enumerate(part.to_list(), 1))) for split, part in splits.items()
-        )
+        rows = tuple((f"{name}#{split}", tuple(enumerate(part.to_list(), 1))) for split, part in splits.items())
     except Exception as error:  # whatever the library and the network throw: say which data set it was
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DatasetError(
@@ -236,9 +228,7 @@ def _hub_rows(name: str, config: str | None, revision: str | None) -> tuple[tupl
 
 
 def _not_found(given: str, path: str) -> DatasetError:
-    message = (
-        f"data set {shown(given)} does not exist: not 'builtin', a file, a folder or a hub id 'owner/name'."
-    )
+    message = f"data set {shown(given)} does not exist: not 'builtin', a file, a folder or a hub id 'owner/name'."
     folder, name = os.path.split(os.path.normpath(path))
     while not os.path.isdir(folder or "."):  # the first name on the path that is wrong
         folder, name = os.path.split(folder)

@@ -258,9 +258,7 @@ class MultiRewardEnv(gym.Env[Observation, str], ABC):
     def _choose(self, options: Mapping[str, Any] | None) -> Task[Any]:
         allowed = ("task_id", "task_index")
         if options is not None and not isinstance(options, Mapping):
-            raise ValueError(
-                f"reset options must be a dict with 'task_id' or 'task_index', not {shown(options)}"
-            )
+            raise ValueError(f"reset options must be a dict with 'task_id' or 'task_index', not {shown(options)}")
         given = dict(options or {})
         for name in given:
             if name not in allowed:
@@ -325,9 +323,7 @@ class MultiRewardEnv(gym.Env[Observation, str], ABC):
 def _message(message: Message) -> Message:
     role, content = message["role"], message["content"]
     if not (isinstance(role, str) and isinstance(content, str)):
-        raise RuntimeError(
-            f"a message's role and content must be texts, not {shown(role)} and {shown(content)}"
-        )
+        raise RuntimeError(f"a message's role and content must be texts, not {shown(role)} and {shown(content)}")
     return Message(role=str(role), content=str(content))
 
 

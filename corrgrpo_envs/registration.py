@@ -39,9 +39,7 @@ def register(
     if not isinstance(entry_point, str):
         raise ValueError(f"entry_point must be a text 'module:Class', not {entry_point!r}")
     if kwargs.get("max_episode_steps") is not None:
-        raise ValueError(
-            "max_episode_steps would end episodes without a score; give the environment max_turns"
-        )
+        raise ValueError("max_episode_steps would end episodes without a score; give the environment max_turns")
     ids = f"{namespace}/{name}-v{version}", f"{namespace}/{name}Vector-v{version}"
     for env_id, wrappers in zip(ids, (additional_wrappers, (*additional_wrappers, _VECTOR)), strict=True):
         gym.register(env_id, entry_point, additional_wrappers=wrappers, **kwargs)

@@ -26,9 +26,7 @@ def check_name(what: str, name: object) -> None:
         ValueError: if it is not a text, is empty, starts with `_` or is one of Gymnasium's own keys.
     """
     if not isinstance(name, str) or not name or name.startswith("_") or name in _RESERVED:
-        raise ValueError(
-            f"{what} must be a text that does not start with '_' nor is one of {_RESERVED}: {name!r}"
-        )
+        raise ValueError(f"{what} must be a text that does not start with '_' nor is one of {_RESERVED}: {name!r}")
 
 
 def _number(what: str, value: object) -> float:
@@ -68,9 +66,7 @@ class RewardComponent:
             what = f"the {attribute} of reward component {self.name!r}"
             object.__setattr__(self, attribute, _number(what, getattr(self, attribute)))
         if self.low > self.high:
-            raise ValueError(
-                f"the range of reward component {self.name!r} must be ordered: [{self.low}, {self.high}]"
-            )
+            raise ValueError(f"the range of reward component {self.name!r} must be ordered: [{self.low}, {self.high}]")
 
 
 class RewardSpec:
@@ -132,9 +128,7 @@ class RewardSpec:
         """
         if weights is not None and not isinstance(weights, Mapping):
             names = ", ".join(self.names)
-            raise ValueError(
-                f"reward_weights must map component names ({names}) to numbers, not {shown(weights)}"
-            )
+            raise ValueError(f"reward_weights must map component names ({names}) to numbers, not {shown(weights)}")
         changed = dict(self._by_name)
         for name, weight in (weights or {}).items():
             changed[name] = replace(self[name], weight=weight)
@@ -156,9 +150,7 @@ class RewardSpec:
                 of the environment, not of the policy.
         """
         if set(components) != set(self._by_name):
-            raise RuntimeError(
-                f"reward components are {sorted(map(str, components))}, expected {sorted(self.names)}"
-            )
+            raise RuntimeError(f"reward components are {sorted(map(str, components))}, expected {sorted(self.names)}")
         checked: dict[str, float] = {}
         for name in self.names:
             try:
@@ -166,9 +158,7 @@ class RewardSpec:
             except (TypeError, ValueError, OverflowError):
                 value = math.inf
             if math.isinf(value):
-                raise RuntimeError(
-                    f"reward component {name!r} is {shown(components[name])}: must be finite or nan"
-                )
+                raise RuntimeError(f"reward component {name!r} is {shown(components[name])}: must be finite or nan")
             # One nan object everywhere, so that equal infos compare equal (dicts compare identity first).
             checked[name] = math.nan if math.isnan(value) else value
         return checked

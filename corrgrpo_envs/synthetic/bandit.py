@@ -144,8 +144,7 @@ class CorrelatedBandit(MultiRewardEnv):
     def _totals(self) -> list[float]:
         weights = [component.weight for component in self.reward_spec]
         return [
-            math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True))
-            for means in self.task.data
+            math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True)) for means in self.task.data
         ]
 
 
@@ -195,9 +194,7 @@ def _correlation_matrix(correlation: object, count: int) -> Rows:
 def _scales(scales: Sequence[float] | None, count: int) -> tuple[float, ...]:
     if scales is None:
         return (1.0,) * count
-    numbers = (
-        tuple(_at_least_zero("a scale", scale) for scale in scales) if isinstance(scales, Sequence) else ()
-    )
+    numbers = tuple(_at_least_zero("a scale", scale) for scale in scales) if isinstance(scales, Sequence) else ()
     if len(numbers) != count or not all(numbers):
         raise ValueError(f"scales must be {count} positive numbers, one per component, not {shown(scales)}")
     return numbers

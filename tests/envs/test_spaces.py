@@ -26,9 +26,7 @@ from toy_envs import HOSTILE, SINGLE
 from corrgrpo_envs import Chat, Unicode
 
 TEXT = st.text(st.characters(), max_size=30)  # every code point, lone surrogates too
-MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(["system", "user", "assistant", "tool"]), "content": TEXT}
-)
+MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "assistant", "tool"]), "content": TEXT})
 
 
 def chat(*contents):

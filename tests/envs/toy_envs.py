@@ -42,9 +42,7 @@ class SingleTurn(MultiRewardEnv):
         return toy_tasks(self.split)
 
     def open(self, task):
-        return Opening(
-            [{"role": "system", "content": "Say something."}, {"role": "user", "content": task.data}]
-        )
+        return Opening([{"role": "system", "content": "Say something."}, {"role": "user", "content": task.data}])
 
     def answer(self, text):
         values = {"length": 1 / (1 + len(text)), "first": 1 if text[:1] > "a" else -1, "extra": True}

@@ -1,0 +1,61 @@
+# Everything runs in a virtual environment of its own; the first call makes it, later calls find it made.
+#
+#   PYTHON   Python 3.11 or later that makes the environment
+#   VENV     where the environment lies
+#   TORCH    requirement, and options, with which pip installs torch, before anything else
+#   ENV      environment that `make train` trains on
+#   ARGS     further arguments of `make train`: --steps 5, --resume, ...
+#   TESTS    arguments of pytest for `make test`: -k sandbox, tests/envs, ...
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+ENV ?= RLLA-v0
+ARGS ?=
+TESTS ?= -n 2
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
+
+.DEFAULT_GOAL := help
+.PHONY: help train test check model setup clean
+.DELETE_ON_ERROR:
+
+help:  ## Say what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+train: model  ## Train the default policy: make train ENV=RLLA-v0 ARGS="--steps 5"
+	$(BIN)/python -m corrgrpo_train --env $(ENV) $(ARGS)
+
+test: setup  ## Run the tests: make test TESTS="tests/envs -x"
+	$(BIN)/python -m pytest $(TESTS)
+
+check: setup  ## Check style and types
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy --strict $(PACKAGES)
+
+model: $(VENV)/.train  ## Fetch the default policy into the user's cache
+	$(BIN)/python -m corrgrpo_train.models
+
+setup: $(VENV)/.dev  ## Install everything that tests and checks need
+
+clean:  ## Delete the environment and the tools' caches; runs stay
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# torch comes first and by itself, so that TORCH decides which build it is.
+$(VENV)/.torch:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) must be Python 3.11 or later: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install $(TORCH)
+	@touch $@
+
+$(VENV)/.train: pyproject.toml | $(VENV)/.torch
+	$(PIP) install -e '.[train]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.torch
+	$(PIP) install -e '.[train,dev,hub]'
+	@touch $@ $(VENV)/.train

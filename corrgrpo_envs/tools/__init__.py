@@ -1,0 +1,1 @@
+"""Tool-calling environments: blocks, call lines, matching of calls, scores, dialogues, prompts."""

@@ -1,0 +1,8 @@
+"""`python -m corrgrpo_train`: train a policy on an environment."""
+
+import sys
+
+from corrgrpo_train.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

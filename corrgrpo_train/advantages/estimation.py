@@ -1,0 +1,91 @@
+"""`estimate`: from rewards, groups and weights to advantages and diagnostics."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from corrgrpo_train.advantages.batch import Batch
+from corrgrpo_train.advantages.diagnostics import Diagnostics, diagnose
+from corrgrpo_train.advantages.groups import Groups
+from corrgrpo_train.advantages.inputs import Inputs, Numbers, read_inputs
+from corrgrpo_train.advantages.options import unknown
+from corrgrpo_train.advantages.registry import ESTIMATORS, Estimator
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What `estimate` returns.
+
+    Attributes:
+        advantages: shape (N,), float32, no gradient, on the components' device; 0 in rows that were left out.
+        diagnostics: named tensors (float64 or int64, on the CPU) and floats, the same for every estimator;
+            `corrgrpo_train.advantages.diagnostics` says what each is.
+    """
+
+    advantages: Tensor
+    diagnostics: Diagnostics
+
+
+@torch.no_grad()
+def estimate(
+    name: str,
+    components: Numbers,
+    groups: Numbers,
+    weights: Numbers,
+    lengths: Numbers | None = None,
+    **options: object,
+) -> Estimate:
+    """Estimate the advantage of every completion with the estimator `name`.
+
+    Args:
+        name: a key of `ESTIMATORS`.
+        components: raw (unweighted) rewards, shape (N, K), finite and within ±1e300, any real dtype; computed
+            in float64. A row with nan in a component of non-zero weight is left out of its group and gets 0;
+            nan in a component of weight 0 is ignored.
+        groups: integer labels, shape (N,): rows of equal label are completions of one prompt. Groups may have
+            any sizes and rows any order.
+        weights: factor of each component in the total, shape (K,), finite. A negative weight turns a
+            component round, a zero weight takes it out.
+        lengths: tokens of each completion, shape (N,); only estimators that weigh by token need it.
+        **options: the estimator's own, as in its docstring.
+
+    Raises:
+        ValueError: for an unknown estimator or option, or input that is not as above; one line each.
+    """
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        raise unknown("estimator", name, ESTIMATORS)
+    estimator = ESTIMATORS[name]
+    estimator.check_options(options)
+    inputs = read_inputs(components, groups, weights, lengths)
+
+    scored = inputs.scored
+    labels, index = torch.unique(inputs.labels, return_inverse=True)
+    batch = _batch(inputs, scored, Groups(index[scored], len(labels)))
+    advantages = inputs.components.new_zeros(len(scored))
+    if scored.any():
+        advantages[scored] = _run(estimator, batch, options)
+    return Estimate(
+        advantages.to(torch.float32).to(inputs.device),
+        diagnose(batch, inputs, labels, advantages[scored]),
+    )
+
+
+def _batch(inputs: Inputs, scored: Tensor, groups: Groups) -> Batch:
+    counted = inputs.weights != 0
+    lengths = None if inputs.lengths is None else inputs.lengths[scored]
+    return Batch(inputs.components[scored][:, counted], inputs.weights[counted], groups, lengths)
+
+
+def _run(estimator: Estimator, batch: Batch, options: dict[str, object]) -> Tensor:
+    advantages = estimator.function(batch, **options)
+    rows = len(batch.groups.index)
+    if not isinstance(advantages, Tensor) or advantages.shape != (rows,):
+        shape = tuple(advantages.shape) if isinstance(advantages, Tensor) else type(advantages).__name__
+        raise ValueError(f"estimator {estimator.name!r} must return a tensor of shape ({rows},), not {shape}")
+    if not advantages.to(torch.float32).isfinite().all():
+        raise ValueError(
+            f"estimator {estimator.name!r} gave advantages that are nan or beyond float32 (3.4e38): "
+            "rescale the components or the weights"
+        )
+    return advantages.to(torch.float64)

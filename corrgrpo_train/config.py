@@ -1,0 +1,313 @@
+"""`Config`: every setting of a training run, flat, with its default and its meaning.
+
+The command line, YAML files, presets and `docs/configuration.md` are all read off this one dataclass.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+
+from corrgrpo_envs.errors import suggestion
+from corrgrpo_train.errors import UsageError
+
+
+@dataclass(kw_only=True)
+class Config:
+    """Settings of a training run.
+
+    Raises:
+        UsageError: if a value is not of its field's type. Ranges and names: `config_checks.validate`.
+    """
+
+    env: str
+    """Environment id; "RLLA-v0" means "corrgrpo/RLLA-v0", "package:namespace/Name-v0" imports the package."""
+    env_args: dict[str, Any] = field(default_factory=dict)
+    """Constructor arguments of the environment."""
+    reward_weights: dict[str, float] = field(default_factory=dict)
+    """Weights of reward components that differ from the environment's."""
+    method: str = "corrgrpo"
+    """Advantage estimator; "module:name" imports the module that registers it first."""
+    method_args: dict[str, Any] = field(default_factory=dict)
+    """Options of the estimator."""
+    objective: str = "grpo"
+    """Surrogate that the update maximises."""
+    model: str = "default"
+    """Policy to start from: a hub id or a folder; "default" is a small model that needs no GPU."""
+    seed: int = 0
+    """Seed of everything random in the run."""
+    output: str | None = None
+    """Run folder; null: runs/ENV-METHOD-sSEED."""
+    resume: bool = False
+    """Continue the run in the run folder from its latest checkpoint."""
+
+    steps: int = 100
+    """Rollouts, each followed by its updates."""
+    groups_per_step: int = 8
+    """Tasks per rollout; each gets one group of episodes."""
+    group_size: int = 8
+    """Episodes per group."""
+    updates_per_rollout: int = 1
+    """Optimiser updates on each rollout, each on its own part of it."""
+
+    max_prompt_tokens: int = 2048
+    """Longest first prompt in tokens; tasks with a longer one are left out and counted."""
+    max_new_tokens: int = 512
+    """Longest completion of one turn in tokens."""
+    max_episode_tokens: int | None = None
+    """Longest episode in tokens, prompt included; null: the model's context."""
+    temperature: float = 1.0
+    """Sampling temperature; log-probabilities are taken at it as well."""
+
+    learning_rate: float = 1e-6
+    """Learning rate (AdamW)."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay."""
+    beta1: float = 0.9
+    """Decay of AdamW's first moment."""
+    beta2: float = 0.999
+    """Decay of AdamW's second moment."""
+    warmup_steps: int = 0
+    """Updates over which the learning rate rises linearly from 0."""
+    max_grad_norm: float = 1.0
+    """Gradients of a larger norm are scaled down to it."""
+    clip_low: float = 0.2
+    """Probability ratios are clipped below at 1 - clip_low."""
+    clip_high: float = 0.2
+    """Probability ratios are clipped above at 1 + clip_high."""
+    aggregation: str = "sequence"
+    """Mean of the loss: per completion ("sequence"), token ("token") or aggregation_length ("constant")."""
+    aggregation_length: int | None = None
+    """Tokens by which aggregation "constant" divides each completion's sum."""
+
+    warm_start: int = 0
+    """Reference answers to imitate before reinforcement learning; 0: none."""
+    warm_start_batch: int = 8
+    """Reference answers per warm-start update."""
+    warm_start_epochs: int = 1
+    """Passes over the reference answers."""
+    warm_start_learning_rate: float = 2e-5
+    """Learning rate of the warm start."""
+
+    validation_every: int = 10
+    """Steps between validations; 0: only before and after training."""
+    validation_tasks: int = 32
+    """Tasks per validation; 0: no validation."""
+    validation_split: str = "validation"
+    """Split that is validated on; never "test"."""
+    select_by: str = "reward"
+    """Validation metric that picks the best checkpoint: "reward", "components/NAME" or "metrics/NAME"."""
+
+    checkpoint_every: int = 10
+    """Steps between checkpoints; 0: only at the end."""
+    keep_checkpoints: int = 2
+    """Latest checkpoints that are kept, beside the best one."""
+    transcripts_per_step: int = 4
+    """Episodes per step that are saved as text."""
+    tensorboard: bool = True
+    """Write TensorBoard event files."""
+    quiet: bool = False
+    """Show no progress, only notes and the final summary."""
+
+    token_budget: int = 4096
+    """Tokens per micro-batch; smaller takes less memory."""
+    shared_prompts: bool = True
+    """Compute the prompt of a group once for all its completions."""
+    autocast: str = "auto"
+    """Precision of forward passes: "auto", "bf16" or "off" (float32)."""
+    device: str = "auto"
+    """Device: "auto", "cpu", "cuda", "cuda:N" or "mps"."""
+    threads: int | None = None
+    """CPU threads of the tensor library; null: its own choice."""
+    env_workers: int = 1
+    """Threads that step environments."""
+
+    def __post_init__(self) -> None:
+        for name, hint in field_types().items():
+            setattr(self, name, typed(name, getattr(self, name), hint))
+
+    @property
+    def env_id(self) -> str:
+        """The full Gymnasium id: a bare name is one of this project's environments."""
+        return self.env if "/" in self.env or ":" in self.env else f"corrgrpo/{self.env}"
+
+    @property
+    def method_name(self) -> str:
+        """The estimator's registered name, without the module to import."""
+        return self.method.rpartition(":")[2]
+
+    @property
+    def run_dir(self) -> Path:
+        """The run folder."""
+        name = re.split("[:/]", self.env)[-1]
+        return Path(self.output or f"runs/{name}-{self.method_name}-s{self.seed}")
+
+
+SECTIONS = {
+    "env": "What is trained",
+    "steps": "Size of a step",
+    "max_prompt_tokens": "Sampling",
+    "learning_rate": "Update",
+    "warm_start": "Warm start",
+    "validation_every": "Validation",
+    "checkpoint_every": "What is kept and shown",
+    "token_budget": "Machine",
+}
+"""Headings for readers, by the first field that stands under them."""
+
+NEUTRAL = frozenset(
+    {
+        "output",
+        "resume",
+        "steps",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "transcripts_per_step",
+        "tensorboard",
+        "quiet",
+        "env_workers",
+    }
+)
+"""Fields that may differ when a run is continued: they do not change any step's results."""
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    dict: "a mapping of names to values",
+}
+
+
+def field_types() -> dict[str, Any]:
+    """The type of every field of `Config`, in order."""
+    hints = get_type_hints(Config)
+    return {item.name: hints[item.name] for item in fields(Config)}
+
+
+def field_docs() -> dict[str, str]:
+    """The one-line meaning of every field of `Config`, in order."""
+    import docstring_parser
+
+    documented = docstring_parser.parse_from_object(Config).params
+    docs = {item.arg_name: (item.description or "").strip() for item in documented}
+    return {item.name: docs.get(item.name, "") for item in fields(Config)}
+
+
+def expected(hint: Any) -> str:
+    """What a field of this type takes, in words."""
+    allowed = get_args(hint) if NoneType in get_args(hint) else (hint,)
+    words = _KINDS[get_origin(allowed[0]) or allowed[0]]
+    if get_args(allowed[0])[1:] == (float,):
+        words = "a mapping of names to numbers"
+    return f"{words} or null" if NoneType in allowed else words
+
+
+def typed(name: str, value: Any, hint: Any) -> Any:
+    """Return the value as the type of its field: numbers written as text (YAML's 1e-6) become numbers.
+
+    Raises:
+        UsageError: if it is of another type.
+    """
+    allowed = get_args(hint) if NoneType in get_args(hint) else (hint,)
+    if value is None and NoneType in allowed:
+        return None
+    kind = get_origin(allowed[0]) or allowed[0]
+    wrong = UsageError(f"{name} must be {expected(hint)}, not {value!r}")
+    if kind is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except ValueError:
+            raise wrong from None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise wrong
+    if kind is not dict:
+        return value
+    if get_args(allowed[0])[1] is float:
+        return {str(key): typed(f"{name}.{key}", item, float) for key, item in value.items()}
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} must be made of JSON values, not {value!r}") from None
+
+
+def read_settings(text: str, source: str) -> dict[str, Any]:
+    """Read the settings in a YAML text.
+
+    Args:
+        text: a mapping of field names to values; any of them.
+        source: where the text is from, for messages.
+
+    Raises:
+        UsageError: if it is not such a mapping, or a key or value is wrong.
+    """
+    try:
+        settings = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise UsageError(f"{source} must hold lines 'name: value', not {type(settings).__name__}")
+    types = field_types()
+    for name in settings:
+        if name not in types:
+            near = suggestion(name, types) or " --help lists the settings."
+            raise UsageError(f"{source}: there is no setting {name!r}.{near}")
+    try:
+        return {name: typed(name, value, types[name]) for name, value in settings.items()}
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from None
+
+
+def to_yaml(config: Config) -> str:
+    """The whole configuration as YAML, in the order of the fields."""
+    return yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True, width=1000)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read the settings in a YAML file; see `read_settings`."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"{path} cannot be read: {reason}; give a YAML file of settings") from None
+    return read_settings(text, str(path))
+
+
+def from_yaml(path: str | Path) -> Config:
+    """Read a configuration from a YAML file; settings that it leaves out have their defaults.
+
+    Raises:
+        UsageError: if it cannot be read, names no environment, or a key or value is wrong.
+    """
+    return complete(read_yaml(path), str(path))
+
+
+def complete(settings: Mapping[str, Any], source: str = "the configuration") -> Config:
+    """Make a configuration from settings and defaults.
+
+    Raises:
+        UsageError: if no environment is named.
+    """
+    if "env" not in settings:
+        raise UsageError(f"{source} names no environment: give one, for example --env RLLA-v0")
+    return Config(**settings)
+
+
+def results_of(config: Config) -> dict[str, Any]:
+    """The settings on which the results of a step depend."""
+    settings = {name: value for name, value in asdict(config).items() if name not in NEUTRAL}
+    return {**settings, "env": config.env_id}
+
+
+def config_hash(config: Config) -> str:
+    """Sixteen hexadecimal digits over all that results depend on: a run continues only under an equal one."""
+    text = json.dumps(results_of(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,151 @@
+"""Checks of a configuration before anything heavy starts; each failure is one line that says what to do."""
+
+import importlib
+import math
+import re
+from collections.abc import Iterable
+
+from corrgrpo_envs.errors import unknown
+from corrgrpo_train.config import Config
+from corrgrpo_train.errors import UsageError
+
+AUTOCASTS = ("auto", "bf16", "off")
+
+_AT_LEAST = {
+    "seed": 0,
+    "steps": 0,
+    "groups_per_step": 1,
+    "group_size": 1,
+    "updates_per_rollout": 1,
+    "max_prompt_tokens": 1,
+    "max_new_tokens": 1,
+    "max_episode_tokens": 2,
+    "learning_rate": 0,
+    "weight_decay": 0,
+    "beta1": 0,
+    "beta2": 0,
+    "warmup_steps": 0,
+    "clip_low": 0,
+    "clip_high": 0,
+    "aggregation_length": 1,
+    "warm_start": 0,
+    "warm_start_batch": 1,
+    "warm_start_epochs": 1,
+    "warm_start_learning_rate": 0,
+    "validation_every": 0,
+    "validation_tasks": 0,
+    "checkpoint_every": 0,
+    "keep_checkpoints": 1,
+    "transcripts_per_step": 0,
+    "token_budget": 1,
+    "threads": 1,
+    "env_workers": 1,
+}
+_ABOVE_ZERO = ("temperature", "max_grad_norm")
+_BELOW_ONE = ("beta1", "beta2")
+
+
+def validate(config: Config) -> None:
+    """Check everything that can be checked without a model: values, the environment, the algorithm.
+
+    Quick checks come first; the algorithm needs torch, so it comes last.
+
+    Raises:
+        UsageError: for the first thing that is wrong.
+    """
+    check_values(config)
+    check_environment(config)
+    check_algorithm(config)
+
+
+def check_values(config: Config) -> None:
+    """Check ranges and names that need nothing beyond the configuration.
+
+    Raises:
+        UsageError: for the first value that is not allowed.
+    """
+    for name, low in _AT_LEAST.items():
+        value = getattr(config, name)
+        if value is not None and not low <= value < math.inf:
+            raise UsageError(f"{name} must be at least {low} and finite, not {value}")
+    for name in _ABOVE_ZERO:
+        if not 0 < getattr(config, name) < math.inf:
+            raise UsageError(f"{name} must be above 0 and finite, not {getattr(config, name)}")
+    for name in _BELOW_ONE:
+        if not getattr(config, name) < 1:
+            raise UsageError(f"{name} must be below 1, not {getattr(config, name)}")
+    if config.clip_low > 1:
+        raise UsageError(f"clip_low must be at most 1, not {config.clip_low}: ratios are never negative")
+    for name, weight in config.reward_weights.items():
+        if not math.isfinite(weight):
+            raise UsageError(f"reward_weights.{name} must be finite, not {weight}")
+    _check_names(config)
+    if config.max_episode_tokens is not None and config.max_episode_tokens <= config.max_prompt_tokens:
+        raise UsageError(
+            f"max_episode_tokens ({config.max_episode_tokens}) must be above max_prompt_tokens "
+            f"({config.max_prompt_tokens}): it counts the prompt as well"
+        )
+    if config.aggregation == "constant" and config.aggregation_length is None:
+        raise UsageError("aggregation 'constant' needs aggregation_length, its divisor in tokens")
+    if "reward_weights" in config.env_args:
+        raise UsageError("env_args must not hold reward_weights: give them as reward_weights (--reward-weights)")
+
+
+def _check_names(config: Config) -> None:
+    _one_of("autocast", config.autocast, AUTOCASTS)
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", config.device):
+        _one_of("device", config.device, ("auto", "cpu", "cuda", "cuda:N", "mps"))
+    if not re.fullmatch(r"reward|(components|metrics)/.+", config.select_by):
+        _one_of("select_by", config.select_by, ("reward", "components/NAME", "metrics/NAME"))
+    if config.validation_split in ("test", "all"):
+        raise UsageError(
+            f"validation_split must not be {config.validation_split!r}: nothing is selected on test tasks; "
+            "take 'validation' or 'train'"
+        )
+    for name in ("env", "method", "model"):
+        if not getattr(config, name).strip():
+            raise UsageError(f"{name} must not be empty")
+
+
+def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
+    names = list(allowed)
+    if value not in names:
+        raise UsageError(str(unknown(what, value, names)))
+
+
+def check_environment(config: Config) -> None:
+    """Make the environment once, as training will, and close it.
+
+    Raises:
+        UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments.
+    """
+    from corrgrpo_train.rollout.environment import make
+
+    arguments = dict(config.env_args)
+    if config.reward_weights:
+        arguments["reward_weights"] = dict(config.reward_weights)
+    make(config.env, arguments).close()
+
+
+def check_algorithm(config: Config) -> None:
+    """Check the names of estimator, objective and aggregation, and the estimator's options.
+
+    Raises:
+        UsageError: if one is unknown, or the module that should register the estimator cannot be imported.
+    """
+    from corrgrpo_train.advantages import ESTIMATORS
+    from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
+
+    module = config.method.rpartition(":")[0]
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"method {config.method!r}: {error}") from error
+    _one_of("method", config.method_name, ESTIMATORS)
+    _one_of("objective", config.objective, OBJECTIVES)
+    _one_of("aggregation", config.aggregation, AGGREGATIONS)
+    try:
+        ESTIMATORS[config.method_name].check_options(config.method_args)
+    except ValueError as error:
+        raise UsageError(f"method_args: {error}") from None

@@ -1,0 +1,114 @@
+"""Generation with a transformers model: an own sampling loop with exact tokens and log-probabilities.
+
+Each distinct prompt is computed once and its cache copied to the members of its group; sequences that have
+ended leave the batch.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from corrgrpo_train.engines.base import Completion, SamplingRequest
+from corrgrpo_train.engines.cache import roomy_cache
+from corrgrpo_train.engines.sampling import draw, uniforms
+
+
+class TransformersEngine:
+    """Samples from a model in this process; it shares the policy's weights."""
+
+    def __init__(self, model: Any, eos_ids: Sequence[int], *, max_batch: int = 64) -> None:
+        """Wrap a model.
+
+        Args:
+            model: a transformers causal language model.
+            eos_ids: a completion ends with any of these.
+            max_batch: so many sequences are decoded together.
+        """
+        self.model, self.max_batch = model, max_batch
+        self.eos = torch.tensor(sorted(set(eos_ids)), device=model.device)
+
+    def update_weights(self) -> None:
+        """Nothing to do: the weights are the policy's own."""
+
+    @torch.inference_mode()
+    def generate(self, requests: Sequence[SamplingRequest], *, temperature: float) -> list[Completion]:
+        """Sample one completion per request, in order; temperature 0 is greedy."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            return [
+                completion
+                for start in range(0, len(requests), self.max_batch)
+                for completion in self._batch(requests[start : start + self.max_batch], temperature)
+            ]
+        finally:
+            self.model.train(training)
+
+    def _batch(self, requests: Sequence[SamplingRequest], temperature: float) -> list[Completion]:
+        device = self.model.device
+        limits = [request.max_new_tokens for request in requests]
+        longest = max(limits)
+        noise = torch.zeros(len(requests), longest, dtype=torch.float64)
+        if temperature > 0:
+            for row, request in enumerate(requests):
+                noise[row, : limits[row]] = torch.from_numpy(uniforms(request.key, limits[row]))
+        noise = noise.to(device)
+        tokens = torch.zeros(len(requests), longest, dtype=torch.long, device=device)
+        logprobs = torch.zeros(len(requests), longest, device=device)
+        lengths = torch.tensor(limits, device=device)
+        finished = torch.zeros(len(requests), dtype=torch.bool, device=device)
+
+        logits, cache, mask = self._prefill([request.prompt_ids for request in requests])
+        live = torch.arange(len(requests), device=device)  # rows of the batch that are still decoded
+        for position in range(longest):
+            drawn, drawn_logprobs = draw(logits, noise[live, position], temperature)
+            tokens[live, position], logprobs[live, position] = drawn, drawn_logprobs
+            ended = torch.isin(drawn, self.eos)
+            finished[live] |= ended
+            lengths[live] = torch.where(ended, position + 1, lengths[live])
+            stays = position + 1 < lengths[live]
+            if not stays.any():
+                break
+            if not stays.all():
+                keep = stays.nonzero().squeeze(-1)
+                live, drawn, mask = live[keep], drawn[keep], mask[keep]
+                cache.batch_select_indices(keep)
+            mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
+            logits = self._forward(drawn.unsqueeze(-1), mask, mask.sum(1, keepdim=True) - 1, cache)
+        return [
+            Completion(
+                token_ids=tuple(tokens[row, : lengths[row]].tolist()),
+                logprobs=tuple(logprobs[row, : lengths[row]].tolist()),
+                finished=bool(finished[row]),
+            )
+            for row in range(len(requests))
+        ]
+
+    def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> tuple[Tensor, DynamicCache, Tensor]:
+        """Compute each distinct prompt once; return logits (B, V), cache and mask (B, L) of all requests."""
+        distinct = {prompt: index for index, prompt in enumerate(dict.fromkeys(prompts))}
+        longest = max(map(len, distinct))
+        # Padded on the left, so that every sequence's next token lies in the same column.
+        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in distinct])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in distinct])
+        ids, mask = ids.to(self.model.device), mask.to(self.model.device)
+        cache = roomy_cache(self.model.config)
+        logits = self._forward(ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)
+        rows = torch.tensor([distinct[prompt] for prompt in prompts], device=self.model.device)
+        cache.batch_select_indices(rows)
+        return logits[rows], cache, mask[rows]
+
+    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
+        output = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: Tensor = output.logits[:, -1]
+        return logits

@@ -1,0 +1,1 @@
+"""Pictures of runs, drawn from their run folders."""

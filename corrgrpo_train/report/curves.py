@@ -1,0 +1,257 @@
+"""Training curves of one or several runs as one PNG, read from `metrics.jsonl`."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corrgrpo_train.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EMA = 0.8
+"""Weight of the past in the smoothed line."""
+
+DIAGNOSTICS = {
+    "correlation_sum_mean": ("Correlation sum Q", "mean over groups"),
+    "corrgrpo_to_grpo_mean": ("CorrGRPO's advantage over GRPO's", "ratio"),
+    "ratio_to_grpo_mean": ("This method's advantage over GRPO's", "ratio"),
+    "correlation_mean": ("Correlation of components", "mean over pairs"),
+    "constant_share_mean": ("Constant components", "share of groups"),
+    "share_without_signal": ("Groups without a signal", "share of groups"),
+}
+"""Estimator diagnostics that are drawn, with title and unit."""
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The rows of one run.
+
+    Attributes:
+        label: name in the legend.
+        rows: rows of `metrics.jsonl`, in order.
+    """
+
+    label: str
+    rows: Sequence[Mapping[str, Any]]
+
+    def series(self, name: str, phases: Iterable[str] = ("train",)) -> Points:
+        """(step, value) of a metric in the rows of these phases; missing and null values are left out."""
+        wanted = set(phases)
+        return [
+            (float(row["step"]), float(row[name]))
+            for row in self.rows
+            if row.get("phase", "train") in wanted and isinstance(row.get(name), (int, float))
+        ]
+
+    def names(self, prefix: str, suffix: str = "") -> list[str]:
+        """What stands between prefix and suffix in the metric names, in order of appearance."""
+        found = (key for row in self.rows for key in row if key.startswith(prefix) and key.endswith(suffix))
+        return list(dict.fromkeys(key[len(prefix) : len(key) - len(suffix)] for key in found))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot.
+
+    Attributes:
+        title: what it shows.
+        unit: label of the vertical axis.
+        curves: label to metric of the training rows.
+        validations: label to metric of the validation rows.
+    """
+
+    title: str
+    unit: str
+    curves: Mapping[str, str]
+    validations: Mapping[str, str]
+
+
+def read_run(run_dir: Path) -> Run:
+    """Read a run folder; a torn last line (the run is being written) is left out.
+
+    Raises:
+        UsageError: if it is not a run folder or has no rows yet.
+    """
+    path = run_dir / "metrics.jsonl"
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise UsageError(f"{run_dir} is not a run folder: {path.name} cannot be read ({error.strerror})") from None
+    rows = []
+    for count, line in enumerate(lines[:-1], start=1):
+        try:
+            row = json.loads(line)
+            float(row["step"])
+        except (ValueError, TypeError, KeyError):
+            raise UsageError(f"{path}, line {count}, is not a row of metrics") from None
+        rows.append(row | _mean_correlation(row))
+    if not rows:
+        raise UsageError(f"{path} has no rows yet")
+    return Run(run_dir.resolve().name, rows)
+
+
+def _mean_correlation(row: Mapping[str, Any]) -> dict[str, float]:
+    """The mean of a row's pairwise correlations, under a name of its own; empty if it has none."""
+    pairs = [value for name, value in row.items() if name.startswith("estimator/correlation/")]
+    known = [value for value in pairs if value is not None]
+    return {"estimator/correlation_mean": math.fsum(known) / len(known)} if known else {}
+
+
+def smooth(points: Points, past: float = EMA) -> Points:
+    """Exponential moving average over the points, without the bias towards the first one."""
+    total, weight, smoothed = 0.0, 0.0, []
+    for step, value in points:
+        total = past * total + (1 - past) * value
+        weight = past * weight + (1 - past)
+        smoothed.append((step, total / weight))
+    return smoothed
+
+
+def panels(runs: Sequence[Run]) -> list[Panel]:
+    """The plots for which the runs have data."""
+
+    def found(prefix: str, suffix: str = "") -> list[str]:
+        return list(dict.fromkeys(name for run in runs for name in run.names(prefix, suffix)))
+
+    components = dict.fromkeys([*found("components/", "/mean"), *found("validation/components/")])
+    plots = [Panel("Total reward", "reward", {"reward": "reward/mean"}, {"reward": "validation/reward"})]
+    plots += [
+        Panel(f"Component: {n}", "reward", {n: f"components/{n}/mean"}, {n: f"validation/components/{n}"})
+        for n in components
+    ]
+    plots += [
+        Panel(f"Metric: {n}", "mean", {n: f"metrics/{n}"}, {n: f"validation/metrics/{n}"})
+        for n in dict.fromkeys([*found("metrics/"), *found("validation/metrics/")])
+    ]
+    plots += [Panel(title, unit, {title: f"estimator/{name}"}, {}) for name, (title, unit) in DIAGNOSTICS.items()]
+    for title, unit, name in (
+        ("Completion length", "tokens", "tokens/completion_mean"),
+        ("Policy entropy", "nats per token", "policy/entropy"),
+        ("Gradient norm", "", "policy/grad_norm"),
+    ):
+        plots.append(Panel(title, unit, {title: name}, {}))
+    drawn = []
+    for plot in plots:
+        names = [*plot.curves.values(), *plot.validations.values()]
+        if any(run.series(name, ("base", "warm_start", "train")) for run in runs for name in names):
+            drawn.append(plot)
+    return drawn
+
+
+def draw_curves(*run_dirs: Path, output: Path | None = None) -> Path:
+    """Draw runs over one another.
+
+    Training values are faint points with a smoothed line (exponential moving average), validations are
+    squares joined by dashes. At step 0 a hollow square is the validation before the warm start.
+
+    Args:
+        run_dirs: run folders.
+        output: the PNG to write; None: `curves.png` in the first folder.
+
+    Returns:
+        The path of the picture.
+
+    Raises:
+        UsageError: if a folder holds no run, matplotlib is missing or the picture cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError("curves need matplotlib: pip install matplotlib") from None
+    if not run_dirs:
+        raise UsageError("name at least one run folder")
+    runs = _distinct([read_run(folder) for folder in run_dirs])
+    plots = panels(runs)
+    if not plots:
+        raise UsageError(f"{run_dirs[0]} has no rewards yet: nothing to draw")
+    columns = min(3, len(plots))
+    lines = math.ceil(len(plots) / columns)
+    figure = Figure(figsize=(4.6 * columns, 2.9 * lines + 0.9), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, plot in enumerate(plots):
+        axes = figure.add_subplot(lines, columns, place + 1)
+        for number, run in enumerate(runs):
+            _draw(axes, run, plot, f"C{number}")
+        _label(axes, plot)
+    _legend(figure, runs)
+    path = output or run_dirs[0] / "curves.png"
+    try:
+        figure.savefig(path, format="png")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _distinct(runs: list[Run]) -> list[Run]:
+    """Runs of equal names get a number."""
+    labels = [run.label for run in runs]
+    return [
+        Run(f"{run.label} ({place + 1})", run.rows) if labels.count(run.label) > 1 else run
+        for place, run in enumerate(runs)
+    ]
+
+
+def _draw(axes: "Axes", run: Run, plot: Panel, color: str) -> None:
+    for name in plot.curves.values():
+        points = run.series(name)
+        if points:
+            axes.plot(*zip(*points, strict=True), ".", color=color, alpha=0.3, markersize=5)
+            axes.plot(*zip(*smooth(points), strict=True), "-", color=color, linewidth=1.8)
+    for name in plot.validations.values():
+        points = run.series(name, ("warm_start", "train"))
+        base = run.series(name, ("base",))
+        warmed = bool(run.series(name, ("warm_start",)))
+        if base and not warmed:
+            points, base = base + points, []
+        if points:
+            axes.plot(*zip(*points, strict=True), "s--", color=color, markersize=5, linewidth=1)
+        if base:
+            axes.plot(*zip(*base, strict=True), "s", color=color, markersize=6, markerfacecolor="none")
+        if warmed:
+            axes.axvline(0, color="0.4", linewidth=1, linestyle=":", zorder=0)
+
+
+def _label(axes: "Axes", plot: Panel) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    # "$" would start a formula: names come from environments.
+    axes.set_title(plot.title.replace("$", r"\$"), fontsize=10, loc="left")
+    axes.set_xlabel("training step", fontsize=8)
+    axes.set_ylabel(plot.unit, fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.grid(visible=True, color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    low, high = axes.get_ylim()
+    if high - low < 1e-3 * max(1.0, abs(high)):
+        # A constant curve: rounding noise should not fill the plot.
+        axes.set_ylim(low - 0.05, high + 0.05)
+
+
+def _legend(figure: Any, runs: Sequence[Run]) -> None:
+    from matplotlib.lines import Line2D
+
+    entries = [
+        Line2D([], [], color=f"C{number}", linewidth=2.5, label=run.label.replace("$", r"\$"))
+        for number, run in enumerate(runs)
+    ]
+    grey = "0.35"
+    entries.append(Line2D([], [], color=grey, marker=".", linestyle="", alpha=0.5, label="training step"))
+    entries.append(Line2D([], [], color=grey, linewidth=1.8, label=f"moving average (EMA {EMA:g})"))
+    phases = {row.get("phase") for run in runs for row in run.rows}
+    if any(key.startswith("validation/") for run in runs for row in run.rows for key in row):
+        entries.append(Line2D([], [], color=grey, marker="s", linestyle="--", linewidth=1, label="validation"))
+    if "warm_start" in phases:
+        hollow = Line2D([], [], color=grey, marker="s", linestyle="", markerfacecolor="none")
+        hollow.set_label("before warm start")
+        entries.append(hollow)
+        entries.append(Line2D([], [], color="0.4", linestyle=":", label="end of warm start"))
+    figure.legend(handles=entries, loc="outside lower center", ncols=min(4, len(entries)), fontsize=8, frameon=False)

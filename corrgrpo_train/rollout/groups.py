@@ -1,0 +1,142 @@
+"""`GroupSampler`: draws tasks in order and rolls out a group of episodes on each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from corrgrpo_train.engines import Engine
+from corrgrpo_train.errors import UsageError
+from corrgrpo_train.rollout.chat import Chat
+from corrgrpo_train.rollout.collect import Limits, collect
+from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
+from corrgrpo_train.rollout.episode import Episode
+from corrgrpo_train.rollout.task_order import TaskOrder
+
+
+class GroupSampler:
+    """Groups of episodes on the tasks of one environment, met in epochs without replacement.
+
+    Attributes:
+        position: how many tasks have been drawn; with the seed it is the whole state.
+        too_long: how many of them were left out because their first prompt is too long.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        env_args: Mapping[str, Any],
+        chat: Chat,
+        *,
+        groups: int,
+        group_size: int,
+        max_prompt_tokens: int,
+        seed: int,
+        workers: int = 1,
+    ) -> None:
+        """Make the environments.
+
+        Args:
+            env: environment id.
+            env_args: its constructor arguments.
+            chat: the policy's chat template, which measures prompts.
+            groups: groups per rollout.
+            group_size: episodes per group.
+            max_prompt_tokens: tasks with a longer first prompt are left out.
+            seed: of the order of tasks.
+            workers: threads in which environments step.
+
+        Raises:
+            UsageError: if the environment can't be made or reset.
+        """
+        self.chat, self.groups, self.group_size, self.workers = chat, groups, group_size, workers
+        self.max_prompt_tokens, self.seed = max_prompt_tokens, seed
+        self.position = self.too_long = 0
+        self.runners = [EpisodeRunner(env, env_args) for _ in range(groups * group_size)]
+        self.order = _order(self.runners[0], seed)
+
+    @property
+    def tasks(self) -> int | None:
+        """Number of tasks, or None where the environment has no list of tasks."""
+        return None if self.order is None else len(self.order.task_ids)
+
+    def rollout(self, engine: Engine, limits: Limits, *, temperature: float, key: tuple[int, ...]) -> list[Episode]:
+        """Roll out the next groups; episodes come group by group."""
+        starts = [self.next_start() for _ in range(self.groups)]
+        return self.rollout_on(starts, engine, limits, temperature=temperature, key=key)
+
+    def rollout_on(
+        self,
+        starts: Sequence[Start],
+        engine: Engine,
+        limits: Limits,
+        *,
+        temperature: float,
+        key: tuple[int, ...],
+    ) -> list[Episode]:
+        """Roll out a group on each of the given starts, at most `groups` of them."""
+        members = [(group, member, start) for group, start in enumerate(starts) for member in range(self.group_size)]
+        return collect(
+            members,
+            self.runners,
+            engine,
+            self.chat,
+            limits,
+            temperature=temperature,
+            key=key,
+            workers=self.workers,
+        )
+
+    def close(self) -> None:
+        """Close the environments."""
+        for runner in self.runners:
+            runner.close()
+
+    def next_start(self) -> Start:
+        """The next task whose prompt is short enough."""
+        for _ in range(self.tasks or 1000):
+            start = self.start_at(self.position)
+            self.position += 1
+            if self.fits(start):
+                return start
+            self.too_long += 1
+        raise UsageError(
+            f"no task has a first prompt of at most max_prompt_tokens={self.max_prompt_tokens} tokens; raise it"
+        )
+
+    def start_at(self, position: int) -> Start:
+        """What the group at this position is reset to."""
+        # Without tasks a group shares a seed instead.
+        seed = (self.seed * 1_000_003 + position) % 2**31
+        return Start(None if self.order is None else self.order[position], seed)
+
+    def fits(self, start: Start) -> bool:
+        """Whether the first prompt is short enough."""
+        try:
+            observation = self.runners[0].reset(start)
+        except EnvironmentFailedError:
+            return True  # the rollout meets the same failure and counts it
+        messages = [dict(message) for message in observation["messages"]]
+        return len(self.chat.opening(messages, observation.get("tools", "[]"))) <= self.max_prompt_tokens
+
+
+def _order(runner: EpisodeRunner, seed: int) -> TaskOrder | None:
+    """The order of the environment's tasks, or None where it has none.
+
+    The environment is also reset once, so that a wrong data set or option is met here and not in an episode.
+    """
+    tasks = listed_tasks(runner)
+    checked(lambda: runner.env.reset(seed=seed))
+    return None if tasks is None else TaskOrder([task for task, _ in tasks], [kind for _, kind in tasks], seed)
+
+
+def listed_tasks(runner: EpisodeRunner) -> list[tuple[str, str]] | None:
+    """(id, kind) of every task of the environment, or None where it has no list of tasks."""
+    tasks = checked(lambda: getattr(runner.env.unwrapped, "tasks", None))
+    return None if tasks is None else [(task.id, getattr(task, "kind", "")) for task in tasks]
+
+
+def checked(call: Callable[[], Any]) -> Any:
+    """Call the environment and tell a wrong option, data set or task in one line."""
+    try:
+        return call()
+    except (ValueError, OSError, ImportError) as error:
+        raise UsageError(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__) from error

@@ -1,0 +1,204 @@
+"""The run folder: configuration, metrics, timings, transcripts and TensorBoard events, as they come.
+
+`metrics.jsonl` holds what the run computed and repeats bit for bit; what depends on the clock goes to
+`timings.jsonl`. A row has `step`, for rows outside the training steps `phase`, and then flat metric names.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, Self
+
+from corrgrpo_train.config import Config, to_yaml
+from corrgrpo_train.errors import UsageError
+
+PHASES = ("base", "warm_start", "train")
+"""Before any update; during and after the warm start; the training steps."""
+
+ROWS = ("metrics.jsonl", "timings.jsonl")
+
+
+def holds_run(run_dir: Path) -> bool:
+    """Whether the folder already holds a run, whole or in part."""
+    return any((run_dir / name).exists() for name in ("config.yaml", *ROWS, "checkpoints", "transcripts"))
+
+
+def rewind(run_dir: Path, step: int | None) -> None:
+    """Cut metrics, timings and transcripts back to a checkpoint; a torn last line is dropped.
+
+    Args:
+        run_dir: the run folder.
+        step: training steps that the checkpoint contains; later rows go. None (no checkpoint): all go.
+    """
+    for name in ROWS:
+        path = run_dir / name
+        if path.exists():
+            kept = [line for line in path.read_bytes().splitlines(keepends=True) if _is_kept(line, step)]
+            _replace(path, b"".join(kept))
+    for path in (run_dir / "transcripts").glob("*.jsonl"):
+        match = re.fullmatch(r".+_(\d+)", path.stem)
+        if match and (step is None or int(match[1]) > step):
+            path.unlink()
+
+
+def _is_kept(line: bytes, step: int | None) -> bool:
+    if step is None or not line.endswith(b"\n"):
+        return False
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and (row.get("phase", "train") != "train" or row.get("step", 0) <= step)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write aside and rename, so that a kill leaves the old file or the new one."""
+    aside = path.with_name(path.name + ".tmp")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON data: numbers of any library as Python's, nan and infinities as None."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    # ASCII only: whatever a model wrote, lone surrogates and line separators too, stays one valid line.
+    return json.dumps(plain(row), allow_nan=False) + "\n"
+
+
+class Tracker:
+    """Writes a run's rows; every row is flushed when it is logged."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        tensorboard: bool = True,
+        purge_step: int | None = None,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
+        """Open the files of a run folder for appending; `start` and `resume` prepare the folder first.
+
+        Args:
+            run_dir: the run folder.
+            tensorboard: write event files as well.
+            purge_step: TensorBoard hides earlier events from this step on.
+            note: is told what the user should know.
+        """
+        self.run_dir = run_dir
+        self._transcripts = run_dir / "transcripts"
+        self._transcripts.mkdir(parents=True, exist_ok=True)
+        self._files = {name: _append(run_dir / name) for name in ROWS}
+        self._events = _event_writer(run_dir / "tensorboard", purge_step, note) if tensorboard else None
+
+    @classmethod
+    def start(cls, config: Config, note: Callable[[str], None] | None = None) -> Self:
+        """Make the run folder, write `config.yaml` and open the tracker.
+
+        Raises:
+            UsageError: if the folder already holds a run or cannot be written.
+        """
+        run_dir = config.run_dir
+        taken = UsageError(f"{run_dir} already holds a run: continue it with --resume, or choose another --output")
+        if holds_run(run_dir):
+            raise taken
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            # "x": of two runs that start at once in one folder, one is refused.
+            with (run_dir / "config.yaml").open("x", encoding="utf-8") as file:
+                file.write(to_yaml(config))
+        except FileExistsError:
+            raise taken from None
+        except OSError as error:
+            raise UsageError(f"{run_dir} cannot be written: {error.strerror}; choose another --output") from error
+        return cls(run_dir, tensorboard=config.tensorboard, note=note)
+
+    @classmethod
+    def resume(cls, config: Config, step: int | None, note: Callable[[str], None] | None = None) -> Self:
+        """Cut the run folder back to a checkpoint and open the tracker.
+
+        Args:
+            config: the run's configuration; it is saved, for settings such as `steps` may have changed.
+            step: training steps that the checkpoint contains; None starts over.
+            note: is told what the user should know.
+        """
+        rewind(config.run_dir, step)
+        _replace(config.run_dir / "config.yaml", to_yaml(config).encode())
+        purge_step = 0 if step is None else step + 1
+        return cls(config.run_dir, tensorboard=config.tensorboard, purge_step=purge_step, note=note)
+
+    def log(self, step: int, metrics: Mapping[str, Any], phase: str = "train") -> None:
+        """Append a row to `metrics.jsonl` and TensorBoard.
+
+        Args:
+            step: training steps done, this one included.
+            metrics: flat names and numbers; nan is written as null.
+            phase: one of `PHASES`; written only where it is not `"train"`.
+        """
+        head: dict[str, Any] = {"step": step} if phase == "train" else {"step": step, "phase": phase}
+        self._write("metrics.jsonl", {**head, **metrics})
+        # Updates of the warm start all belong to step 0; TensorBoard counts them on their own axis.
+        place = int(metrics.get("warm_start/step", step))
+        self._event(place, metrics, "" if phase == "train" else f"{phase}/")
+
+    def log_timings(self, step: int, timings: Mapping[str, Any]) -> None:
+        """Append a row to `timings.jsonl` and TensorBoard: seconds, tokens per second."""
+        self._write("timings.jsonl", {"step": step, **timings})
+        self._event(step, timings, "timings/")
+
+    def log_transcripts(self, step: int, rows: Iterable[Mapping[str, Any]], name: str = "step") -> None:
+        """Write episodes to `transcripts/NAME_000010.jsonl`, one a line."""
+        text = "".join(_line(row) for row in rows)
+        _replace(self._transcripts / f"{name}_{step:06d}.jsonl", text.encode())
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        if self._events is not None:
+            self._events.close()
+
+    def _write(self, name: str, row: Mapping[str, Any]) -> None:
+        file = self._files[name]
+        file.write(_line(row))
+        file.flush()
+
+    def _event(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
+        if self._events is None:
+            return
+        for name, value in plain(values).items():
+            if isinstance(value, (int, float)):
+                self._events.add_scalar(prefix + name, value, step)
+        self._events.flush()
+
+
+def _append(path: Path) -> TextIOWrapper:
+    return path.open("a", encoding="ascii", newline="\n")
+
+
+def _event_writer(folder: Path, purge_step: int | None, note: Callable[[str], None] | None) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        if note is not None:
+            note("TensorBoard is not installed, no event files are written: pip install tensorboard")
+        return None
+    return SummaryWriter(str(folder), purge_step=purge_step)

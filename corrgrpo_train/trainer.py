@@ -1,0 +1,333 @@
+"""The training loop: roll out, score, estimate, update, validate, keep.
+
+Read `Trainer.run` and `Trainer._step`; everything else they use is a function of its own elsewhere.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from corrgrpo_train.advantages import Estimate, estimate
+from corrgrpo_train.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
+from corrgrpo_train.config import Config, config_hash
+from corrgrpo_train.console import Console
+from corrgrpo_train.device import chosen_autocast, chosen_device
+from corrgrpo_train.engines.transformers import TransformersEngine
+from corrgrpo_train.errors import UsageError
+from corrgrpo_train.measures import step_metrics
+from corrgrpo_train.models import load_policy_model
+from corrgrpo_train.policy import Policy
+from corrgrpo_train.report.curves import draw_curves
+from corrgrpo_train.rollout import Chat, Episode, Limits
+from corrgrpo_train.rollout.groups import GroupSampler
+from corrgrpo_train.tracking import Tracker
+from corrgrpo_train.update import Sample, update
+from corrgrpo_train.validation import Validator
+from corrgrpo_train.warm_start import reference_sequences, supervised_steps
+
+logger = logging.getLogger(__name__)
+
+
+def train(config: Config) -> Path:
+    """Do a whole run and return its folder.
+
+    Raises:
+        UsageError: for settings that can't work, told in one line.
+    """
+    trainer = Trainer(config)
+    try:
+        trainer.run()
+    finally:
+        trainer.close()
+    return config.run_dir
+
+
+class Trainer:
+    """A run: the policy, its environments and what is kept of it."""
+
+    def __init__(self, config: Config) -> None:
+        """Load the policy and make the environments; continue from the latest checkpoint on `resume`."""
+        self.config = config
+        self.console = Console(config)
+        torch.set_num_threads(config.threads or torch.get_num_threads())
+        device = chosen_device(config.device)
+        self.checkpoint = _resumed(config) if config.resume else None
+        source = config.model if self.checkpoint is None else str(self.checkpoint.policy_dir)
+        loaded = load_policy_model(source, device=device, seed=config.seed, progress=self.console.note)
+        self.tokenizer = loaded.tokenizer
+        self.chat = Chat(loaded.tokenizer, loaded.stop_token_ids)
+        self.policy = Policy(
+            loaded.model,
+            autocast=chosen_autocast(config.autocast, device),
+            share_prompts=config.shared_prompts,
+        )
+        self.engine = TransformersEngine(loaded.model, sorted(self.chat.eos_ids))
+        self.optimizer = torch.optim.AdamW(
+            loaded.model.parameters(),
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            weight_decay=config.weight_decay,
+        )
+        context = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None) or 2**31
+        self.limits = Limits(config.max_new_tokens, min(config.max_episode_tokens or context, context))
+        if config.max_prompt_tokens >= self.limits.episode_tokens:
+            raise UsageError(
+                f"max_prompt_tokens={config.max_prompt_tokens} leaves no room for an answer: an episode may have "
+                f"{self.limits.episode_tokens} tokens (max_episode_tokens, or the model's context); lower it"
+            )
+        env_args = dict(config.env_args)
+        if config.reward_weights:
+            env_args["reward_weights"] = dict(config.reward_weights)
+        shared: dict[str, Any] = {
+            "max_prompt_tokens": config.max_prompt_tokens,
+            "workers": config.env_workers,
+        }
+        self.sampler = GroupSampler(
+            config.env,
+            env_args,
+            self.chat,
+            groups=config.groups_per_step,
+            group_size=config.group_size,
+            seed=config.seed,
+            **shared,
+        )
+        self.validator = (
+            Validator(
+                config.env,
+                env_args,
+                self.chat,
+                split=config.validation_split,
+                tasks=config.validation_tasks,
+                **shared,
+            )
+            if config.validation_tasks
+            else None
+        )
+        self.best = -math.inf
+        self.had_signal = False
+        self.validations: dict[str, dict[str, float]] = {}
+        self.tracker = self._tracker()
+
+    # ---- the loop ----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Warm start, then steps; validation and checkpoints on the way."""
+        config = self.config
+        start = self._restore()
+        self.console.start(config.steps)
+        if start is None:
+            self._validate(0, "base")
+            if config.warm_start:
+                self._warm_start()
+                self._validate(0, "warm_start")
+            self._save(0)
+            start = 0
+        for step in range(start + 1, config.steps + 1):
+            self._step(step)
+            if step == config.steps or (config.validation_every and step % config.validation_every == 0):
+                self._validate(step, "train")
+            if step == config.steps or (config.checkpoint_every and step % config.checkpoint_every == 0):
+                self._save(step)
+        draw_curves(config.run_dir)
+        self.console.finish(self._summary())
+
+    def _step(self, step: int) -> None:
+        """One rollout and its updates."""
+        config = self.config
+        timings: dict[str, float] = {}
+        with _timed(timings, "seconds/rollout"):
+            episodes = self.sampler.rollout(
+                self.engine, self.limits, temperature=config.temperature, key=(config.seed, step)
+            )
+        with _timed(timings, "seconds/update"):
+            names, result = estimated(episodes, config)
+            advantages = [0.0] * len(episodes) if result is None else result.advantages.tolist()
+            samples = [
+                Sample(episode.tokens, episode.group, advantage)
+                for episode, advantage in zip(episodes, advantages, strict=True)
+                if episode.valid
+            ]
+            learned = update(self.policy, self.optimizer, samples, config, done=(step - 1) * config.updates_per_rollout)
+            self.engine.update_weights()
+        self.had_signal = self.had_signal or any(advantages)
+        metrics = step_metrics(episodes, names, result, learned)
+        metrics["tasks/position"] = float(self.sampler.position)
+        metrics["tasks/too_long"] = float(self.sampler.too_long)
+        tokens = sum(episode.tokens.completion_length for episode in episodes)
+        timings["tokens_per_second/rollout"] = tokens / timings["seconds/rollout"]
+        timings["tokens_per_second/update"] = metrics["tokens/trained"] / timings["seconds/update"]
+        self.tracker.log(step, metrics)
+        self.tracker.log_timings(step, timings)
+        self.tracker.log_transcripts(step, self._transcripts(episodes, advantages))
+        self.console.step(step, metrics, timings)
+
+    def _warm_start(self) -> None:
+        config = self.config
+        sequences = reference_sequences(self.sampler, self.chat, config.warm_start)
+        if len(sequences) < config.warm_start:
+            self.console.note(f"the environment has only {len(sequences)} reference answers for the warm start")
+        losses = supervised_steps(
+            self.policy,
+            sequences,
+            batch=config.warm_start_batch,
+            epochs=config.warm_start_epochs,
+            learning_rate=config.warm_start_learning_rate,
+            max_grad_norm=config.max_grad_norm,
+            token_budget=config.token_budget,
+        )
+        for number, loss in enumerate(losses, start=1):
+            self.tracker.log(0, {"warm_start/step": number, "warm_start/loss": loss}, "warm_start")
+            self.console.note(f"warm start, step {number}: loss {loss:.3f} nats per token")
+        self.engine.update_weights()
+
+    def _validate(self, step: int, phase: str) -> None:
+        if self.validator is None:
+            return
+        results, episodes = self.validator.run(self.engine, self.limits)
+        if self.config.select_by not in results:
+            raise UsageError(f"select_by {self.config.select_by!r} is not measured; allowed: {', '.join(results)}")
+        self.validations["last"] = results
+        self.validations.setdefault(phase, results)
+        self.tracker.log(step, {f"validation/{name}": value for name, value in results.items()}, phase)
+        self.tracker.log_transcripts(
+            step, self._transcripts(episodes, None, count=len(episodes)), name=f"validation_{phase}"
+        )
+        self.console.validation(step, results, phase)
+
+    # ---- what is kept ------------------------------------------------------------------------------------
+
+    def _save(self, step: int) -> None:
+        value = self.validations.get("last", {}).get(self.config.select_by, -math.inf)
+        best = value > self.best
+        self.best = max(self.best, value)
+        state = {
+            "config_hash": config_hash(self.config),
+            "position": self.sampler.position,
+            "too_long": self.sampler.too_long,
+            "best": self.best if math.isfinite(self.best) else None,
+            "had_signal": self.had_signal,
+            "validations": self.validations,
+        }
+        save_checkpoint(
+            self.config.run_dir,
+            step,
+            model=self.policy.model,
+            tokenizer=self.tokenizer,
+            optimizer_state=self.optimizer.state_dict(),
+            state=state,
+            best=best,
+            keep=self.config.keep_checkpoints,
+        )
+
+    def _restore(self) -> int | None:
+        """Take over the checkpoint's state; return its step, or None for a new run."""
+        if self.checkpoint is None:
+            return None
+        state = self.checkpoint.state
+        self.optimizer.load_state_dict(self.checkpoint.optimizer_state)
+        self.sampler.position, self.sampler.too_long = state["position"], state["too_long"]
+        self.best = -math.inf if state["best"] is None else state["best"]
+        self.had_signal, self.validations = state["had_signal"], state["validations"]
+        self.console.note(f"continuing after step {self.checkpoint.step}")
+        return self.checkpoint.step
+
+    def _tracker(self) -> Tracker:
+        if not self.config.resume:
+            return Tracker.start(self.config, self.console.note)
+        step = None if self.checkpoint is None else self.checkpoint.step
+        return Tracker.resume(self.config, step, self.console.note)
+
+    def _transcripts(
+        self, episodes: Sequence[Episode], advantages: Sequence[float] | None, count: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The first groups' episodes as rows; whole groups where they fit."""
+        count = self.config.transcripts_per_step if count is None else count
+        rows = []
+        for index, episode in enumerate(episodes[:count]):
+            tokens = episode.tokens
+            rows.append(
+                {
+                    "task_id": episode.task_id,
+                    "group": episode.group,
+                    "member": episode.member,
+                    "prompt": self.tokenizer.decode(tokens.token_ids[: tokens.prompt_length]),
+                    "texts": episode.texts,
+                    "status": episode.status,
+                    "error": episode.error,
+                    "reward": episode.reward,
+                    "components": episode.components,
+                    "metrics": episode.metrics,
+                    "advantage": None if advantages is None else advantages[index],
+                    "tokens": self.tokenizer.convert_ids_to_tokens(tokens.token_ids),
+                    "sampled": tokens.sampled,
+                    "logprobs": tokens.behaviour_logprobs,
+                }
+            )
+        return rows
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "run_dir": str(self.config.run_dir),
+            "had_signal": self.had_signal,
+            "validations": self.validations,
+        }
+
+    def close(self) -> None:
+        """Close environments and files."""
+        self.console.close()
+        self.tracker.close()
+        self.sampler.close()
+        if self.validator is not None:
+            self.validator.close()
+
+
+def estimated(episodes: Sequence[Episode], config: Config) -> tuple[list[str], Estimate | None]:
+    """Turn the episodes' component vectors into advantages; None if nothing was scored.
+
+    Returns:
+        component names in the environment's order, and the estimate over all episodes, failed ones included (their
+        components are `nan`, their advantage 0).
+    """
+    scored = [episode for episode in episodes if episode.components]
+    if not scored:
+        return [], None
+    names, weights = list(scored[0].components), scored[0].weights
+    if any(episode.weights != weights for episode in scored):
+        raise UsageError("the environment's reward_weights differ between episodes; they must stay as made")
+    components = torch.tensor(
+        [[episode.components.get(name, math.nan) for name in names] for episode in episodes],
+        dtype=torch.float64,
+    )
+    result = estimate(
+        config.method_name,
+        components,
+        torch.tensor([episode.group for episode in episodes]),
+        torch.tensor([weights[name] for name in names], dtype=torch.float64),
+        lengths=torch.tensor([episode.tokens.completion_length for episode in episodes]),
+        **config.method_args,
+    )
+    return names, result
+
+
+@contextmanager
+def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    timings[name] = time.perf_counter() - start
+
+
+def _resumed(config: Config) -> Checkpoint | None:
+    """The latest checkpoint of the run folder; None if the run was ended before its first."""
+    path = latest_checkpoint(config.run_dir)
+    if path is None:
+        return None
+    checkpoint = load_checkpoint(path)
+    if checkpoint.state["config_hash"] != config_hash(config):
+        raise UsageError(f"{config.run_dir} was made with other settings; see its config.yaml, or use another --output")
+    return checkpoint

@@ -1,0 +1,80 @@
+"""`Validator`: greedy episodes on fixed held-out tasks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from corrgrpo_train.engines import Engine
+from corrgrpo_train.errors import UsageError
+from corrgrpo_train.measures import summary
+from corrgrpo_train.rollout.chat import Chat
+from corrgrpo_train.rollout.collect import Limits
+from corrgrpo_train.rollout.environment import Start
+from corrgrpo_train.rollout.episode import Episode
+from corrgrpo_train.rollout.groups import GroupSampler
+
+
+class Validator:
+    """Runs the policy greedily on the same held-out tasks every time.
+
+    The tasks are the first of a fixed order in which kinds are spread evenly; they do not depend on the run's
+    seed, so that runs can be compared.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        env_args: Mapping[str, Any],
+        chat: Chat,
+        *,
+        split: str,
+        tasks: int,
+        max_prompt_tokens: int,
+        workers: int = 1,
+    ) -> None:
+        """Choose the tasks.
+
+        Args:
+            env: environment id.
+            env_args: its constructor arguments; `split` is replaced.
+            chat: the policy's chat template.
+            split: the held-out split; "test" is refused, for nothing may be selected on it.
+            tasks: how many; all where the split has fewer.
+            max_prompt_tokens: tasks with a longer first prompt are passed over.
+            workers: threads in which environments step.
+
+        Raises:
+            UsageError: if the split is "test" or the environment can't be made with a split.
+        """
+        if split == "test":
+            raise UsageError("validation_split can't be 'test': a run must select nothing on it; use 'validation'")
+        held_out = {**env_args, "split": split}
+        probe = GroupSampler(env, held_out, chat, groups=1, group_size=1, max_prompt_tokens=max_prompt_tokens, seed=0)
+        count = tasks if probe.tasks is None else min(tasks, probe.tasks)
+        self.starts: list[Start] = []
+        while len(self.starts) < count and probe.position < (probe.tasks or count):
+            start = probe.start_at(probe.position)
+            probe.position += 1
+            if probe.fits(start):
+                self.starts.append(start)
+        probe.close()
+        if not self.starts:
+            raise UsageError(f"no task of split {split!r} has a first prompt of at most {max_prompt_tokens} tokens")
+        self.sampler = GroupSampler(
+            env,
+            held_out,
+            chat,
+            groups=len(self.starts),
+            group_size=1,
+            max_prompt_tokens=max_prompt_tokens,
+            seed=0,
+            workers=workers,
+        )
+
+    def run(self, engine: Engine, limits: Limits) -> tuple[dict[str, float], list[Episode]]:
+        """Return mean reward, components and metrics over the tasks, and the episodes."""
+        episodes = self.sampler.rollout_on(self.starts, engine, limits, temperature=0, key=(0,))
+        return summary(episodes), episodes
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.sampler.close()

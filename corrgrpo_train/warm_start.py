@@ -1,0 +1,83 @@
+"""Supervised steps on reference answers, before reinforcement learning."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from corrgrpo_train.errors import UsageError
+from corrgrpo_train.packing import micro_batches
+from corrgrpo_train.policy import Policy
+from corrgrpo_train.rollout.chat import Chat
+from corrgrpo_train.rollout.environment import EpisodeRunner
+from corrgrpo_train.rollout.episode import TokenSequence
+from corrgrpo_train.rollout.groups import GroupSampler
+
+
+def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[TokenSequence]:
+    """Tokenise the reference answers of the first `count` tasks in the sampler's order.
+
+    The tasks that are drawn count as met: training goes on after them.
+
+    Raises:
+        UsageError: if the environment has no references.
+    """
+    sequences: list[TokenSequence] = []
+    for _ in range(sampler.tasks or count):
+        if len(sequences) == count:
+            break
+        sequence = _sequence(sampler.runners[0], sampler, chat)
+        if sequence is not None:
+            sequences.append(sequence)
+    if not sequences:
+        raise UsageError("warm_start needs reference answers and this environment has none; use --warm-start 0")
+    return sequences
+
+
+def _sequence(runner: EpisodeRunner, sampler: GroupSampler, chat: Chat) -> TokenSequence | None:
+    """Act out the next task's reference turn by turn; None if the task has no reference."""
+    observation = runner.reset(sampler.next_start())
+    turns: Sequence[str] | None = getattr(runner.env.unwrapped, "reference", lambda: None)()
+    if not turns:
+        return None
+    opening = tuple(dict(message) for message in observation["messages"])
+    tools = observation.get("tools", "[]")
+    sequence = TokenSequence()
+    sequence.add_given(chat.opening(opening, tools))
+    seen = len(opening)
+    for number, text in enumerate(turns):
+        ids = chat.reference(text)
+        sequence.add_sampled(tuple(ids), (0.0,) * len(ids))
+        stepped = runner.step(text)
+        if stepped.ended or number == len(turns) - 1:
+            break
+        messages = tuple(dict(message) for message in stepped.observation["messages"])
+        sequence.add_given(chat.continuation(opening, tools, messages[seen + 1 :], after_eos=True))
+        seen = len(messages)
+    return sequence
+
+
+def supervised_steps(
+    policy: Policy,
+    sequences: Sequence[TokenSequence],
+    *,
+    batch: int,
+    epochs: int,
+    learning_rate: float,
+    max_grad_norm: float,
+    token_budget: int,
+) -> Iterator[float]:
+    """Minimise the mean cross-entropy of the reference tokens; yield each step's loss in nats per token."""
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=learning_rate, weight_decay=0.0)
+    for _ in range(epochs):
+        for start in range(0, len(sequences), batch):
+            chunk = sequences[start : start + batch]
+            tokens = sum(sequence.completion_length for sequence in chunk)
+            loss = 0.0
+            for part in micro_batches(chunk, range(len(chunk)), token_budget, shared=False):
+                piece = -policy.score(part, 1.0).logprobs.sum() / tokens
+                piece.backward()  # type: ignore[no-untyped-call]
+                loss += float(piece.detach())
+            torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            yield loss

@@ -1,0 +1,74 @@
+import pytest
+import torch
+
+from corrgrpo_train.engines import SamplingRequest
+from corrgrpo_train.engines.transformers import TransformersEngine
+
+
+def requests(count, new_tokens=12):
+    prompts = [(3, 4, 5), tuple(range(10, 40)), (7,), (3, 4, 5)]
+    return [SamplingRequest(prompts[i % 4], new_tokens, (0, i)) for i in range(count)]
+
+
+@torch.no_grad()
+def full_logprobs(model, prompt, completion, temperature):
+    """Independent: one plain forward pass over the whole sequence."""
+    ids = torch.tensor([list(prompt) + list(completion)])
+    logits = model(ids).logits[0, len(prompt) - 1 : -1] / temperature
+    return torch.log_softmax(logits.double(), -1).gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_logprobs_are_those_of_a_plain_forward_pass(tiny, temperature):
+    model, _ = tiny
+    asked = requests(6)
+    for request, completion in zip(
+        asked, TransformersEngine(model, [2]).generate(asked, temperature=temperature), strict=True
+    ):
+        expected = full_logprobs(model, request.prompt_ids, completion.token_ids, temperature)
+        assert torch.allclose(torch.tensor(completion.logprobs).double(), expected, atol=1e-4)
+
+
+def test_a_sequence_does_not_depend_on_its_batch(tiny):
+    model, _ = tiny
+    engine = TransformersEngine(model, [2])
+    together = engine.generate(requests(8), temperature=1.0)
+    alone = [engine.generate([request], temperature=1.0)[0] for request in requests(8)]
+    small = TransformersEngine(model, [2], max_batch=3).generate(requests(8), temperature=1.0)
+    assert [c.token_ids for c in together] == [c.token_ids for c in alone] == [c.token_ids for c in small]
+    # Equal prompts with different keys give different samples.
+    assert together[0].token_ids != together[3].token_ids
+
+
+def test_greedy_is_the_library_s_greedy(tiny):
+    model, _ = tiny
+    asked = requests(3, new_tokens=20)
+    for request, completion in zip(asked, TransformersEngine(model, [2]).generate(asked, temperature=0), strict=True):
+        ids = torch.tensor([request.prompt_ids])
+        output = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=20, do_sample=False)
+        assert list(completion.token_ids) == output[0, len(request.prompt_ids) :].tolist()
+
+
+def test_completions_end_with_their_end_token_or_at_their_limit(tiny):
+    model, _ = tiny
+    asked = [SamplingRequest((3, 4, 5), 1 + i % 40, (1, i)) for i in range(40)]
+    ends = [2, *range(100, 130)]  # many end tokens, so that both cases occur
+    completions = TransformersEngine(model, ends).generate(asked, temperature=1.0)
+    assert {completion.finished for completion in completions} == {True, False}
+    for request, completion in zip(asked, completions, strict=True):
+        *body, last = completion.token_ids
+        assert not set(body) & set(ends)
+        assert completion.finished == (last in ends)
+        assert completion.finished or len(completion.token_ids) == request.max_new_tokens
+        assert len(completion.logprobs) == len(completion.token_ids)
+
+
+def test_the_model_s_mode_is_left_as_it_was(tiny):
+    model, _ = tiny
+    model.train()
+    TransformersEngine(model, [2]).generate(requests(1), temperature=1.0)
+    assert model.training
+
+
+def test_no_requests_no_completions(tiny):
+    assert TransformersEngine(tiny[0], [2]).generate([], temperature=1.0) == []

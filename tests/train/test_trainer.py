@@ -1,0 +1,186 @@
+"""Whole runs of the tiny model on small environments, through the command line where a process matters."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import rollout_envs  # noqa: F401  (registers the environments)
+import torch
+
+from corrgrpo_train.checkpoint import load_checkpoint
+from corrgrpo_train.cli import main
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    *("--env", "rollout_envs:rollout/Toy-v0", "--model", "tiny", "--groups-per-step", "3", "--group-size", "4"),
+    *("--max-new-tokens", "6", "--max-prompt-tokens", "600", "--learning-rate", "1e-3", "--validation-tasks", "3"),
+    *("--validation-every", "2", "--checkpoint-every", "2", "--threads", "1", "--no-tensorboard"),
+]
+
+
+def rows(run, name="metrics.jsonl"):
+    return [json.loads(line) for line in (Path(run) / name).read_text().splitlines()]
+
+
+def weights(checkpoint):
+    from safetensors.torch import load_file
+
+    return load_file(checkpoint / "policy" / "model.safetensors")
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_a_run_writes_what_it_promises(tmp_path, turns):
+    run = tmp_path / "run"
+    arguments = [*SMALL, "--steps", "3", "--warm-start", "4", "--warm-start-batch", "2", "--output", str(run)]
+    assert main([*arguments, "--env-args", json.dumps({"turns": turns})]) == 0
+    metrics = rows(run)
+    train = [row for row in metrics if "reward/mean" in row]
+    validations = [row for row in metrics if "validation/reward" in row]
+    assert [row["step"] for row in train] == [1, 2, 3]
+    assert [(row["step"], row.get("phase", "train")) for row in validations] == [
+        (0, "base"),
+        (0, "warm_start"),
+        (2, "train"),
+        (3, "train"),
+    ]
+    assert [row["warm_start/step"] for row in metrics if "warm_start/loss" in row] == [1, 2]
+    for row in train:
+        weighted = row["components/letters/mean"] + 0.5 * row["components/short/mean"]
+        assert row["reward/mean"] == pytest.approx(weighted)
+        assert row["episodes/failed"] == 0
+        assert row["episodes/status/ok"] == 12
+        assert row["tokens/completion_mean"] > 0
+        # Engine and trainer compute the same function; "auto" may train in bfloat16.
+        assert row["tokens/trained"] == 0 or row["policy/engine_mismatch"] < 0.05
+    assert [row["step"] for row in rows(run, "timings.jsonl")] == [1, 2, 3]
+    assert all(row["tokens_per_second/rollout"] > 0 for row in rows(run, "timings.jsonl"))
+    (first, *_) = rows(run, "transcripts/step_000001.jsonl")
+    assert len(first["tokens"]) == len(first["sampled"]) == len(first["logprobs"])
+    assert len(first["texts"]) == turns
+    checkpoints = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert "step_000003" in checkpoints
+    assert (run / "checkpoints/step_000003/COMPLETE").exists()
+    assert (run / "curves.png").stat().st_size > 10_000
+    # The checkpoint's policy is an ordinary folder that a next run can start from.
+    again = [*SMALL, "--steps", "1", "--model", str(run / "checkpoints/step_000003/policy")]
+    assert main([*again, "--output", str(tmp_path / "again")]) == 0
+
+
+def test_it_learns(tmp_path):
+    # Reward: share of the letter e. A random byte model writes one in 256; the policy gradient finds it.
+    run = tmp_path / "run"
+    arguments = [*SMALL, "--steps", "40", "--group-size", "24", "--learning-rate", "3e-3", "--output", str(run)]
+    assert main([*arguments, "--reward-weights", '{"short": 0}', "--validation-every", "0", "--autocast", "off"]) == 0
+    shares = [row["components/letters/mean"] for row in rows(run) if "reward/mean" in row]
+    assert sum(shares[:5]) / 5 < 0.05
+    assert sum(shares[-5:]) / 5 > 0.5
+
+
+def start(arguments):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/train'}"}
+    command = [sys.executable, "-m", "corrgrpo_train", *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def kill_when(run, process, condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("moment", ["after the first checkpoint", "before any checkpoint"])
+def test_a_killed_run_continues_to_the_same_metrics_and_weights(tmp_path, moment):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    arguments = [*SMALL, "--steps", "7", "--warm-start", "3", "--updates-per-rollout", "2"]
+    assert main([*arguments, "--output", str(whole)]) == 0
+    process = start([*arguments, "--output", str(killed)])
+    if moment == "before any checkpoint":
+        kill_when(killed, process, lambda: (killed / "metrics.jsonl").exists())
+    else:
+        # Step 3 is written and step 4's checkpoint is not there yet, or is being written.
+        kill_when(
+            killed,
+            process,
+            lambda: (killed / "metrics.jsonl").exists() and '"step": 3' in (killed / "metrics.jsonl").read_text(),
+        )
+    assert len(rows_until_torn(killed)) < len(rows(whole))
+    assert main([*arguments, "--output", str(killed), "--resume"]) == 0
+    assert rows(killed) == rows(whole)
+    one, other = (weights(run / "checkpoints/step_000007") for run in (whole, killed))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    states = [load_checkpoint(run / "checkpoints/step_000007") for run in (whole, killed)]
+    assert states[0].state == states[1].state
+
+
+def rows_until_torn(run):
+    return (run / "metrics.jsonl").read_text().splitlines() if (run / "metrics.jsonl").exists() else []
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path):
+    whole, longer = tmp_path / "whole", tmp_path / "longer"
+    assert main([*SMALL, "--steps", "4", "--output", str(whole)]) == 0
+    assert main([*SMALL, "--steps", "2", "--output", str(longer)]) == 0
+    assert main([*SMALL, "--steps", "4", "--output", str(longer), "--resume"]) == 0
+    assert rows(longer) == rows(whole)
+
+
+@pytest.mark.parametrize("fail", ["always", "reset"])
+def test_failing_environments_do_not_stop_a_run(tmp_path, fail):
+    run = tmp_path / "run"
+    arguments = [*SMALL, "--steps", "2", "--output", str(run), "--env-args", json.dumps({"fail": fail})]
+    arguments[1] = "rollout_envs:rollout/Failing-v0"
+    assert main([*arguments, "--validation-tasks", "0"]) == 0
+    train = [row for row in rows(run) if "episodes/failed" in row]
+    assert all(row["episodes/failed"] == 12 for row in train) == (fail == "always")
+    assert sum(row["episodes/failed"] for row in train) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--resume", "--learning-rate", "1"], "learning_rate 0.001, not 1.0"),
+        ([], "already holds a run"),
+    ],
+)
+def test_a_run_is_never_overwritten(tmp_path, capsys, change, message):
+    run = tmp_path / "run"
+    arguments = [*SMALL, "--steps", "1", "--output", str(run)]
+    assert main(arguments) == 0
+    before = (run / "metrics.jsonl").read_bytes()
+    capsys.readouterr()
+    assert main([*arguments, *change]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--validation-split", "test"], "'test'"),
+        (["--select-by", "metrics/truns"], "metrics/turns"),
+        (["--max-prompt-tokens", "9000"], "lower it"),
+        (["--max-prompt-tokens", "5"], "raise it"),
+        (["--model", "./nowhere"], "nowhere"),
+        (["--warm-start", "3", "--env", "rollout_envs:rollout/Bare-v0"], "reference"),
+    ],
+)
+def test_settings_that_cannot_work_are_told_in_one_line(tmp_path, capsys, change, message):
+    arguments = [*SMALL, "--steps", "1", "--output", str(tmp_path / "run"), *change]
+    if "--warm-start" in change:
+        arguments += ["--validation-tasks", "0"]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error

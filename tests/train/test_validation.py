@@ -1,0 +1,55 @@
+import math
+
+import pytest
+import rollout_envs  # noqa: F401  (registers the environments)
+
+from corrgrpo_train.engines.transformers import TransformersEngine
+from corrgrpo_train.errors import UsageError
+from corrgrpo_train.rollout import Chat, Limits
+from corrgrpo_train.validation import Validator
+
+
+def validator(tokenizer, **settings):
+    chat = Chat(tokenizer)
+    arguments = {"split": "validation", "tasks": 3, "max_prompt_tokens": 2000, **settings}
+    return Validator("rollout/Toy-v0", {"split": "train"}, chat, **arguments), chat
+
+
+def test_the_same_held_out_tasks_greedily_every_time(tiny):
+    model, tokenizer = tiny
+    one, chat = validator(tokenizer)
+    other, _ = validator(tokenizer, workers=3)
+    engine = TransformersEngine(model, sorted(chat.eos_ids))
+    results, episodes = one.run(engine, Limits(6, 4000))
+    assert [e.task_id for e in episodes] == [e.task_id for e in other.run(engine, Limits(6, 4000))[1]]
+    assert {e.task_id for e in episodes} <= {"toy-6", "toy-7", "toy-8", "toy-9"}
+    assert len({e.task_id for e in episodes}) == 3
+    assert results == one.run(engine, Limits(6, 4000))[0]
+    assert results["reward"] == pytest.approx(sum(e.reward for e in episodes) / 3)
+    assert results["components/short"] == sum(e.components["short"] for e in episodes) / 3
+    assert results["metrics/turns"] == 1.0
+    assert results["failed"] == 0
+
+
+def test_a_small_split_gives_all_its_tasks(tiny):
+    assert len(validator(tiny[1], tasks=50)[0].starts) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"split": "test"}, "'test'"), ({"max_prompt_tokens": 4}, "at most 4"), ({"split": "tset"}, "tset")],
+)
+def test_what_cannot_be_validated_on(tiny, settings, message):
+    with pytest.raises(UsageError, match=message):
+        validator(tiny[1], **settings)
+
+
+def test_failed_episodes_are_left_out_of_the_means(tiny):
+    model, tokenizer = tiny
+    chat = Chat(tokenizer)
+    checked = Validator("rollout/Nan-v0", {}, chat, split="validation", tasks=2, max_prompt_tokens=2000)
+    results, _ = checked.run(TransformersEngine(model, [2]), Limits(4, 4000))
+    assert results["failed"] == 2
+    assert math.isnan(results["reward"])
+    assert math.isnan(results["components/short"])
+    assert math.isfinite(results["components/letters"])
