@@ -241,6 +241,7 @@ def test_an_exception_in_answer_passes_and_ends_the_episode():
 
 def test_ends_are_python_bools_and_metrics_without_nan():
     outcome = Outcome({"x": np.float32(0.5), "y": np.int64(1)}, done=np.True_, metrics={"m": math.nan})
+    assert scripted(Outcome(None, done=np.False_)).step("")[2] is False
     _, reward, terminated, truncated, info = scripted(outcome).step("")
     assert terminated is True
     assert truncated is False
