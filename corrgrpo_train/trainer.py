@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from corrgrpo_train.advantages import Estimate, estimate
+from corrgrpo_train.advantages import ESTIMATORS, Estimate, estimate
 from corrgrpo_train.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
@@ -146,7 +146,7 @@ class Trainer:
                 self.engine, self.limits, temperature=config.temperature, key=(config.seed, step)
             )
         with _timed(timings, "seconds/update"):
-            names, result = estimated(episodes, config)
+            names, result = estimated(episodes, config, step)
             advantages = [0.0] * len(episodes) if result is None else result.advantages.tolist()
             samples = [
                 Sample(episode.tokens, episode.group, advantage)
@@ -287,7 +287,7 @@ class Trainer:
             self.validator.close()
 
 
-def estimated(episodes: Sequence[Episode], config: Config) -> tuple[list[str], Estimate | None]:
+def estimated(episodes: Sequence[Episode], config: Config, step: int) -> tuple[list[str], Estimate | None]:
     """Turn the episodes' component vectors into advantages; None if nothing was scored.
 
     Returns:
@@ -304,13 +304,17 @@ def estimated(episodes: Sequence[Episode], config: Config) -> tuple[list[str], E
         [[episode.components.get(name, math.nan) for name in names] for episode in episodes],
         dtype=torch.float64,
     )
+    options = dict(config.method_args)
+    if "seed" in ESTIMATORS[config.method_name].options:
+        # An estimator that draws random numbers draws others at every step, and the same ones after a resume.
+        options.setdefault("seed", (config.seed * 1_000_003 + step) % 2**31)
     result = estimate(
         config.method_name,
         components,
         torch.tensor([episode.group for episode in episodes]),
         torch.tensor([weights[name] for name in names], dtype=torch.float64),
         lengths=torch.tensor([episode.tokens.completion_length for episode in episodes]),
-        **config.method_args,
+        **options,
     )
     return names, result
 
