@@ -68,9 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         validate(config)
         for note in notes:
             _say(note)
-        from corrgrpo_train.trainer import train
-
-        train(config)
+        _train(config)
         return 0
     except KeyboardInterrupt:
         _say(_interrupted(config))
@@ -82,6 +80,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _train(config: Config) -> None:
+    from transformers.utils import logging
+
+    from corrgrpo_train.trainer import train
+
+    # The console shows the progress; bars for writing files would run through it.
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    train(config)
+
+
 def _say(text: str) -> None:
     sys.stderr.write(f"corrgrpo_train: {text}\n")
 
@@ -89,9 +97,7 @@ def _say(text: str) -> None:
 def _interrupted(config: Config | None) -> str:
     if config is None or not any((config.run_dir / "checkpoints").glob("step_*/COMPLETE")):
         return "interrupted before the first checkpoint"
-    return (
-        f"interrupted; continue with: python -m corrgrpo_train --resume --output {quote(str(config.run_dir))}"
-    )
+    return f"interrupted; continue with: python -m corrgrpo_train --resume --output {quote(str(config.run_dir))}"
 
 
 # ---- flags -----------------------------------------------------------------------------------------------
@@ -162,9 +168,7 @@ def parse(arguments: Sequence[str]) -> Flags:
 
 def _kebab(arguments: Sequence[str]) -> list[str]:
     """Flags written with underscores in kebab case; names after a dot and values stay as they are."""
-    return [
-        re.sub(r"^--[a-z0-9_]+", lambda match: match[0].replace("_", "-"), argument) for argument in arguments
-    ]
+    return [re.sub(r"^--[a-z0-9_]+", lambda match: match[0].replace("_", "-"), argument) for argument in arguments]
 
 
 def _explained(problem: str, arguments: Sequence[str]) -> str:
@@ -214,9 +218,7 @@ def gather(flags: Flags) -> tuple[Config, list[str]]:
     config = complete(asked, "the command line")
     check_values(config)
     if holds_run(config.run_dir):
-        raise UsageError(
-            f"{config.run_dir} already holds a run: continue it with --resume, or choose another --output"
-        )
+        raise UsageError(f"{config.run_dir} already holds a run: continue it with --resume, or choose another --output")
     if flags.preset is not None:
         return config, []
     name, why = _profile(config)
@@ -272,9 +274,7 @@ def _resumed(layers: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> C
     config = complete({**saved, **merge([saved, *layers]), "output": str(folder)}, str(saved_file))
     check_values(config)
     before, now = results_of(complete(saved, str(saved_file))), results_of(config)
-    differing = [
-        f"{name} {before[name]!r}, not {now[name]!r}" for name in before if before[name] != now[name]
-    ]
+    differing = [f"{name} {before[name]!r}, not {now[name]!r}" for name in before if before[name] != now[name]]
     if differing:
         raise UsageError(
             f"{folder} was made with {'; '.join(differing)}: leave these settings out to resume it, "

@@ -90,9 +90,7 @@ def check_values(config: Config) -> None:
     if config.aggregation == "constant" and config.aggregation_length is None:
         raise UsageError("aggregation 'constant' needs aggregation_length, its divisor in tokens")
     if "reward_weights" in config.env_args:
-        raise UsageError(
-            "env_args must not hold reward_weights: give them as reward_weights (--reward-weights)"
-        )
+        raise UsageError("env_args must not hold reward_weights: give them as reward_weights (--reward-weights)")
 
 
 def _check_names(config: Config) -> None:

@@ -112,9 +112,7 @@ class Console:
         """
         self._validations["first" if not self._validations else "latest"] = metrics
         if not self._quiet:
-            when = {"base": "before training", "warm_start": "after the warm start"}.get(
-                phase, f"after step {step}"
-            )
+            when = {"base": "before training", "warm_start": "after the warm start"}.get(phase, f"after step {step}")
             self._print("  ".join([f"validation {when}"] + [f"{k} {number(v)}" for k, v in metrics.items()]))
 
     def note(self, text: str) -> None:
@@ -161,9 +159,7 @@ class Console:
         first, then = self._first
         return duration((self._clock() - then) / (step - first) * (self._total - step))
 
-    def _display(
-        self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]
-    ) -> rich.console.Group:
+    def _display(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]) -> rich.console.Group:
         progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -207,9 +203,7 @@ def _comparison(columns: Mapping[str, Mapping[str, float]]) -> Table:
 
 def speed(timings: Mapping[str, float]) -> str:
     """The first speed among the timings, in tokens per second."""
-    return number(
-        next((value for name, value in timings.items() if name.startswith("tokens_per_second")), None), 0
-    )
+    return number(next((value for name, value in timings.items() if name.startswith("tokens_per_second")), None), 0)
 
 
 def number(value: float | None, digits: int = 3, sign: str = "") -> str:

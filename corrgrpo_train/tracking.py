@@ -117,9 +117,7 @@ class Tracker:
             UsageError: if the folder already holds a run or cannot be written.
         """
         run_dir = config.run_dir
-        taken = UsageError(
-            f"{run_dir} already holds a run: continue it with --resume, or choose another --output"
-        )
+        taken = UsageError(f"{run_dir} already holds a run: continue it with --resume, or choose another --output")
         if holds_run(run_dir):
             raise taken
         try:
@@ -130,9 +128,7 @@ class Tracker:
         except FileExistsError:
             raise taken from None
         except OSError as error:
-            raise UsageError(
-                f"{run_dir} cannot be written: {error.strerror}; choose another --output"
-            ) from error
+            raise UsageError(f"{run_dir} cannot be written: {error.strerror}; choose another --output") from error
         return cls(run_dir, tensorboard=config.tensorboard, note=note)
 
     @classmethod

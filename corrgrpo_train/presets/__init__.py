@@ -12,9 +12,7 @@ def names() -> list[str]:
     found = [item.name for item in root.iterdir() if item.name.endswith(".yaml")]
     for folder in root.iterdir():
         if folder.is_dir():
-            found += [
-                f"{folder.name}/{item.name}" for item in folder.iterdir() if item.name.endswith(".yaml")
-            ]
+            found += [f"{folder.name}/{item.name}" for item in folder.iterdir() if item.name.endswith(".yaml")]
     return sorted(name.removesuffix(".yaml") for name in found)
 
 

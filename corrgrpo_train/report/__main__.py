@@ -11,13 +11,9 @@ from corrgrpo_train.report.curves import draw_curves
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 2 for wrong input."""
-    parser = argparse.ArgumentParser(
-        prog="python -m corrgrpo_train.report", description="Draw training curves."
-    )
+    parser = argparse.ArgumentParser(prog="python -m corrgrpo_train.report", description="Draw training curves.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders; several are overlaid")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="picture; default: curves.png in the first run"
-    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="picture; default: curves.png in the first run")
     options = parser.parse_args(argv)
     try:
         path = draw_curves(*options.runs, output=options.output)

@@ -82,9 +82,7 @@ def read_run(run_dir: Path) -> Run:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
-        raise UsageError(
-            f"{run_dir} is not a run folder: {path.name} cannot be read ({error.strerror})"
-        ) from None
+        raise UsageError(f"{run_dir} is not a run folder: {path.name} cannot be read ({error.strerror})") from None
     rows = []
     for count, line in enumerate(lines[:-1], start=1):
         try:
@@ -131,9 +129,7 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
         Panel(f"Metric: {n}", "mean", {n: f"metrics/{n}"}, {n: f"validation/metrics/{n}"})
         for n in dict.fromkeys([*found("metrics/"), *found("validation/metrics/")])
     ]
-    plots += [
-        Panel(title, unit, {title: f"estimator/{name}"}, {}) for name, (title, unit) in DIAGNOSTICS.items()
-    ]
+    plots += [Panel(title, unit, {title: f"estimator/{name}"}, {}) for name, (title, unit) in DIAGNOSTICS.items()]
     for title, unit, name in (
         ("Completion length", "tokens", "tokens/completion_mean"),
         ("Policy entropy", "nats per token", "policy/entropy"),
@@ -252,14 +248,10 @@ def _legend(figure: Any, runs: Sequence[Run]) -> None:
     entries.append(Line2D([], [], color=grey, linewidth=1.8, label=f"moving average (EMA {EMA:g})"))
     phases = {row.get("phase") for run in runs for row in run.rows}
     if any(key.startswith("validation/") for run in runs for row in run.rows for key in row):
-        entries.append(
-            Line2D([], [], color=grey, marker="s", linestyle="--", linewidth=1, label="validation")
-        )
+        entries.append(Line2D([], [], color=grey, marker="s", linestyle="--", linewidth=1, label="validation"))
     if "warm_start" in phases:
         hollow = Line2D([], [], color=grey, marker="s", linestyle="", markerfacecolor="none")
         hollow.set_label("before warm start")
         entries.append(hollow)
         entries.append(Line2D([], [], color="0.4", linestyle=":", label="end of warm start"))
-    figure.legend(
-        handles=entries, loc="outside lower center", ncols=min(4, len(entries)), fontsize=8, frameon=False
-    )
+    figure.legend(handles=entries, loc="outside lower center", ncols=min(4, len(entries)), fontsize=8, frameon=False)

@@ -25,9 +25,7 @@ class Pair(gym.Env[str, str]):
     observation_space = gym.spaces.Text(10)
     action_space = gym.spaces.Text(10)
 
-    def __init__(
-        self, *, split: str = "train", size: int = 1, reward_weights: dict[str, float] | None = None
-    ) -> None:
+    def __init__(self, *, split: str = "train", size: int = 1, reward_weights: dict[str, float] | None = None) -> None:
         for name in reward_weights or {}:
             if name not in ("first", "second"):
                 raise ValueError(f"reward component {name!r} is unknown; allowed: 'first', 'second'.")
@@ -64,9 +62,7 @@ def profiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], profiles: None
-) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], profiles: None) -> Run:
     """Run the command line in an empty folder with a trainer that does what it is told."""
     monkeypatch.chdir(tmp_path)
 
@@ -122,9 +118,7 @@ def test_a_preset_replaces_the_profile(configured: Callable[..., Config]) -> Non
 
 def test_precedence(configured: Callable[..., Config], tmp_path: Path) -> None:
     (tmp_path / "my.yaml").write_text("steps: 60\ngroup_size: 3\nreward_weights: {second: 3}\nseed: 9\n")
-    config = configured(
-        *CPU, "--preset", "paper", "--config", "my.yaml", "--seed", "1", "--reward-weights.first", "7"
-    )
+    config = configured(*CPU, "--preset", "paper", "--config", "my.yaml", "--seed", "1", "--reward-weights.first", "7")
     assert (config.steps, config.group_size, config.seed) == (60, 3, 1)
     assert config.reward_weights == {"first": 7.0, "second": 3.0}
 
@@ -313,9 +307,7 @@ def test_resume_takes_the_settings_of_the_run(configured: Callable[..., Config],
     assert config == Config(**{**vars(old_run), "resume": True, "steps": 300})
 
 
-def test_resume_finds_the_default_folder(
-    configured: Callable[..., Config], old_run: Config, tmp_path: Path
-) -> None:
+def test_resume_finds_the_default_folder(configured: Callable[..., Config], old_run: Config, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "old").rename(tmp_path / "runs" / "CliPair-v0-corrgrpo-s4")
     config = configured("--resume", "--env", "CliPair-v0", "--seed", "4")
@@ -343,9 +335,7 @@ def test_help_and_errors_do_not_wait_for_torch(arguments: list[str]) -> None:
         "    pass\n"
         "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0
 
 

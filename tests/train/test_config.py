@@ -221,10 +221,15 @@ json_values = st.recursive(
 def test_yaml_gives_back_the_same_configuration(
     env_args: dict[str, object], weights: dict[str, float], rate: float, output: str | None
 ) -> None:
-    config = Config(
-        env="RLLA-v0", env_args=env_args, reward_weights=weights, learning_rate=rate, output=output
-    )
+    config = Config(env="RLLA-v0", env_args=env_args, reward_weights=weights, learning_rate=rate, output=output)
     assert Config(**read_settings(to_yaml(config), "text")) == config
+
+
+@pytest.mark.parametrize("text", ["\x85", "\u2028", "\ud800", "\x00", "\ufeff", "1e5", "<<", " a\n b ", "你好"])
+def test_yaml_gives_back_awkward_text(text: str, tmp_path: Path) -> None:
+    config = Config(env="RLLA-v0", env_args={text: [text]}, output=text)
+    (tmp_path / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
+    assert from_yaml(tmp_path / "config.yaml") == config
 
 
 def test_a_file_may_leave_settings_out(tmp_path: Path) -> None:
@@ -318,26 +323,18 @@ def test_every_field_has_a_one_line_meaning() -> None:
 
 def test_the_table_in_the_documentation_lists_every_default() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    rows = [
-        [cell.strip() for cell in row.split("|")[1:-1]]
-        for row in page.splitlines()
-        if row.startswith("| `--")
-    ]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in page.splitlines() if row.startswith("| `--")]
     listed = {row[0].split("`")[1].removeprefix("--").replace("-", "_"): row for row in rows}
     assert list(listed) == [item.name for item in fields(Config)]
     for item in fields(Config):
         default = item.default_factory() if item.default_factory is not MISSING else item.default
-        shown = (
-            default if isinstance(default, str) else "required" if default is MISSING else json.dumps(default)
-        )
+        shown = default if isinstance(default, str) else "required" if default is MISSING else json.dumps(default)
         assert listed[item.name][1].strip("`") == shown
         assert listed[item.name][2] == field_docs()[item.name]
 
 
 def test_the_table_is_as_the_script_writes_it() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "configuration_table", ROOT / "docs" / "configuration_table.py"
-    )
+    spec = importlib.util.spec_from_file_location("configuration_table", ROOT / "docs" / "configuration_table.py")
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)

@@ -19,9 +19,7 @@ class Clock:
 
 def console(terminal: bool = False, **changes: object) -> tuple[Console, io.StringIO, Clock]:
     text, clock = io.StringIO(), Clock()
-    output = rich.console.Console(
-        file=text, force_terminal=terminal, width=150, highlight=False, color_system=None
-    )
+    output = rich.console.Console(file=text, force_terminal=terminal, width=150, highlight=False, color_system=None)
     return Console(Config(**{"env": "RLLA-v0", **changes}), output=output, clock=clock), text, clock
 
 

@@ -122,9 +122,7 @@ def test_the_picture_shows_the_rows(tmp_path: Path, figures: list[Figure]) -> No
     assert lengths.get_ylabel() == "tokens"
 
 
-def test_without_a_warm_start_the_first_validation_is_part_of_the_line(
-    tmp_path: Path, figures: list[Figure]
-) -> None:
+def test_without_a_warm_start_the_first_validation_is_part_of_the_line(tmp_path: Path, figures: list[Figure]) -> None:
     draw_curves(a_run(tmp_path / "run", warm=False))
     drawn = [list(zip(*line.get_data(), strict=True)) for line in figures[0].axes[0].get_lines()]
     assert [(0, 0.1), (5, 0.9)] in drawn
@@ -175,9 +173,7 @@ def test_wrong_folders_are_one_line(
     assert str(tmp_path) in err
 
 
-def test_an_output_that_cannot_be_written_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(a_run(tmp_path / "run")), "--output", str(tmp_path / "no" / "x.png")]) == 2
     assert "cannot be written" in capsys.readouterr().err
 

@@ -112,9 +112,7 @@ def test_transcripts_may_have_a_name(tmp_path: Path) -> None:
 # ---- nothing is lost -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["config.yaml", "metrics.jsonl", "timings.jsonl", "checkpoints", "transcripts"]
-)
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "timings.jsonl", "checkpoints", "transcripts"])
 def test_a_folder_with_a_run_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("kept")
     assert holds_run(tmp_path)
@@ -176,9 +174,7 @@ def test_resuming_saves_the_new_settings(tmp_path: Path) -> None:
     assert from_yaml(tmp_path / "run" / "config.yaml").steps == 30
 
 
-@pytest.mark.parametrize(
-    "torn", [b'{"step": 2', b'{"step": 2, "a": 1}', b"\x00\x00\x00", b"\n", b"[1]\n", b"\xff\n"]
-)
+@pytest.mark.parametrize("torn", [b'{"step": 2', b'{"step": 2, "a": 1}', b"\x00\x00\x00", b"\n", b"[1]\n", b"\xff\n"])
 def test_torn_lines_are_dropped(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n' + torn)
     rewind(tmp_path, 5)
