@@ -68,12 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         validate(config)
         for note in notes:
             _say(note)
-        from transformers.utils import logging as transformers_logging
-
-        from corrgrpo_train.trainer import train
-
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        train(config)
+        _train(config)
         return 0
     except KeyboardInterrupt:
         _say(_interrupted(config))
@@ -83,6 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _say("error: " + (" ".join(str(error).split()) or "not enough memory: lower --token-budget"))
         return 2
+
+
+def _train(config: Config) -> None:
+    from transformers.utils import logging
+
+    from corrgrpo_train.trainer import train
+
+    # The console shows the progress; bars for writing files would run through it.
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    train(config)
 
 
 def _say(text: str) -> None:

@@ -267,8 +267,9 @@ def read_settings(text: str, source: str) -> dict[str, Any]:
 
 
 def to_yaml(config: Config) -> str:
-    """The whole configuration as YAML, in the order of the fields."""
-    return yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True, width=1000)
+    """The whole configuration as YAML in ASCII, in the order of the fields."""
+    # Unicode left as it is would not be read back exactly: U+0085 counts as a line break.
+    return yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=False, width=1000)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

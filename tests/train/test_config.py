@@ -225,6 +225,13 @@ def test_yaml_gives_back_the_same_configuration(
     assert Config(**read_settings(to_yaml(config), "text")) == config
 
 
+@pytest.mark.parametrize("text", ["\x85", "\u2028", "\ud800", "\x00", "\ufeff", "1e5", "<<", " a\n b ", "你好"])
+def test_yaml_gives_back_awkward_text(text: str, tmp_path: Path) -> None:
+    config = Config(env="RLLA-v0", env_args={text: [text]}, output=text)
+    (tmp_path / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
+    assert from_yaml(tmp_path / "config.yaml") == config
+
+
 def test_a_file_may_leave_settings_out(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("env: RLLA-v0\nlearning_rate: 2e-5\n")
