@@ -51,9 +51,7 @@ def play(env: gym.Env[Any, str], policy: str, seed: int) -> dict[str, float]:
 
 def main() -> None:
     """Read the options, play, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="corrgrpo/CorrelatedBandit-v0", help="id of the environment")
     parser.add_argument("--split", default="train", help="train, validation, test or all")
     parser.add_argument("--policy", choices=POLICIES, default="random")

@@ -37,9 +37,7 @@ def read_builtin(folder: Traversable) -> Iterator[Task[Dialogue]]:
     try:
         files = [file for file in (folder / "dialogues").iterdir() if file.name.endswith(".jsonl")]
     except OSError as error:
-        raise DatasetError(
-            f"{folder} has tools.json and needs a folder 'dialogues' beside it: {error}"
-        ) from None
+        raise DatasetError(f"{folder} has tools.json and needs a folder 'dialogues' beside it: {error}") from None
     for file in sorted(files, key=lambda file: file.name):
         for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
             if not line.strip():

@@ -170,9 +170,7 @@ def _parameter(name: str, schema: Mapping[str, object]) -> str:
         return f"{name}={json.dumps(default, ensure_ascii=False)}"
     kind = str(schema.get("type", "string"))
     text = name if kind in _TEXT_TYPES else f"{name}: {kind}"
-    return (
-        f"{text} ({schema['description']})" if kind in _NESTED_TYPES and schema.get("description") else text
-    )
+    return f"{text} ({schema['description']})" if kind in _NESTED_TYPES and schema.get("description") else text
 
 
 def _plain(history: str) -> str:

@@ -76,9 +76,7 @@ def offered_tools(system: str) -> tuple[Tool, ...]:
         if found:
             found[-1][field] = line[match.end() :]
     try:
-        return tuple(
-            tool_of({**fields, "parameters": json.loads(fields.get("parameters", "{}"))}) for fields in found
-        )
+        return tuple(tool_of({**fields, "parameters": json.loads(fields.get("parameters", "{}"))}) for fields in found)
     except (ValueError, RecursionError):
         return ()
 
@@ -140,6 +138,4 @@ def _messages(value: object) -> tuple[Message, ...]:
     for item in value:
         if not isinstance(item, Mapping):
             raise ValueError(f"a message must be an object, not {shown(item)}")
-    return tuple(
-        Message(role=_text(item["role"], "role"), content=_text(item["content"], "content")) for item in value
-    )
+    return tuple(Message(role=_text(item["role"], "role"), content=_text(item["content"], "content")) for item in value)

@@ -48,9 +48,7 @@ def corr_gdpo(
     counted = scores[over.counts(batch) > 0]
     one_group = Groups(batch.groups.index.new_zeros(len(counted)), 1)
     denominator = corrgrpo_denominator(
-        Batch(
-            counted, batch.weights.new_ones(len(batch.weights)), one_group
-        ),  # the weights' signs are in Z already
+        Batch(counted, batch.weights.new_ones(len(batch.weights)), one_group),  # the weights' signs are in Z already
         epsilon=epsilon,
         min_correlation_sum=min_correlation_sum,
         paper_exact=paper_exact,

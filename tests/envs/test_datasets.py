@@ -25,9 +25,7 @@ DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
 def jsonl(rows):
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(
-        "utf-8", "surrogatepass"
-    )
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "surrogatepass")
 
 
 def write(path, rows):
@@ -70,11 +68,7 @@ def test_odds_and_ends_of_json(tmp_path):
     assert read_rows(tmp_path / "lone.jsonl")[0]["a"] == "\ud800"
 
 
-@given(
-    st.lists(
-        st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=3), min_size=1, max_size=5
-    )
-)
+@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=3), min_size=1, max_size=5))
 @settings(max_examples=30)
 def test_any_objects_come_back(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("rows") / "x.jsonl"
@@ -107,15 +101,10 @@ def test_a_folder_in_the_hubs_layout(tmp_path):
 
 def test_a_folder_saved_by_the_datasets_library(tmp_path):
     library = pytest.importorskip("datasets")
-    parts = {
-        name: library.Dataset.from_list([{"id": f"{name} {i}"} for i in range(4)])
-        for name in ("train", "test")
-    }
+    parts = {name: library.Dataset.from_list([{"id": f"{name} {i}"} for i in range(4)]) for name in ("train", "test")}
     library.DatasetDict(parts).save_to_disk(str(tmp_path / "saved"))
     rows = read_rows(tmp_path / "saved")
-    assert sorted(row["id"] for row in rows) == sorted(
-        f"{name} {i}" for name in ("train", "test") for i in range(4)
-    )
+    assert sorted(row["id"] for row in rows) == sorted(f"{name} {i}" for name in ("train", "test") for i in range(4))
     assert all(split_of(row, row.source, row["id"]) == row["id"].split()[0] for row in rows)
 
 
@@ -150,9 +139,7 @@ def test_split_by_file_name(source, split):
     assert split_of({"split": ""}, source, "any id") == split
 
 
-@pytest.mark.parametrize(
-    "source", ["data.json", "latest.json", "trainer.json", "train_test.json", "contest/a.json"]
-)
+@pytest.mark.parametrize("source", ["data.json", "latest.json", "trainer.json", "train_test.json", "contest/a.json"])
 def test_names_that_tell_nothing_leave_it_to_the_hash(source):
     for i in range(30):
         assert split_of({}, source, f"id {i}") == drawn_split(f"id {i}")
@@ -169,9 +156,7 @@ def test_the_field_goes_first(field, split):
 @pytest.mark.parametrize("field", ["english", 3, ["train"], "all"])
 def test_a_field_that_is_no_split(tmp_path, field):
     row = read_rows(write(tmp_path / "x.jsonl", [{"a": 1}, {"split": field}]))[1]
-    with pytest.raises(
-        DatasetError, match=r"x\.jsonl, row 2: field 'split' must be 'train' or 'validation' or 'test'"
-    ):
+    with pytest.raises(DatasetError, match=r"x\.jsonl, row 2: field 'split' must be 'train' or 'validation' or 'test'"):
         split_of(row, row.source, "x")
 
 
@@ -233,9 +218,7 @@ def test_required_fields_of_a_wrong_kind(value, kind, words):
 
 def test_missing_fields():
     row = Row({"prompt": "x", "answer": None}, "x.json", 7)
-    with pytest.raises(
-        DatasetError, match=r"row 7: field 'promt' \(a text\) is missing; .*Did you mean 'prompt'"
-    ):
+    with pytest.raises(DatasetError, match=r"row 7: field 'promt' \(a text\) is missing; .*Did you mean 'prompt'"):
         row.require("promt", str)
     assert row.require("hint", str, "none") == "none"
     assert row.require("answer", str, "none") == "none"
@@ -246,10 +229,7 @@ def test_missing_fields():
 
 def test_schema_errors_of_nested_fields():
     error = schema_error("a/b.json", 3, "tests[2].input", "a list of texts", 5)
-    assert (
-        str(error)
-        == "a/b.json, row 3: field 'tests[2].input' must be a list of texts, found a whole number: 5"
-    )
+    assert str(error) == "a/b.json, row 3: field 'tests[2].input' must be a list of texts, found a whole number: 5"
 
 
 # ---- what can be wrong with files ----
@@ -399,9 +379,7 @@ def test_a_hub_that_fails_is_one_line(monkeypatch):
         raise ConnectionError("Couldn't reach it\nand " + "x" * 5000)
 
     hub(monkeypatch, load_dataset)
-    with pytest.raises(
-        DatasetError, match="data set 'lab/broken' can't be read from the hub: Couldn't reach"
-    ) as error:
+    with pytest.raises(DatasetError, match="data set 'lab/broken' can't be read from the hub: Couldn't reach") as error:
         read_rows("lab/broken")
     assert "\n" not in str(error.value)
     assert "give the folder's path" in str(error.value)

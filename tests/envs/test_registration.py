@@ -71,9 +71,7 @@ def test_any_text_gives_floats_within_the_ranges(env_id):
         ]
         assert {type(number) for number in [reward, *numbers]} == {float}
         assert (type(terminated), type(truncated)) == (bool, bool)
-        expected = sum(
-            info["reward_weights"][name] * value for name, value in info["reward_components"].items()
-        )
+        expected = sum(info["reward_weights"][name] * value for name, value in info["reward_components"].items())
         assert reward == pytest.approx(expected)
         assert not any(math.isnan(number) for number in numbers)
         assert info["status"] != "infrastructure_error"
@@ -109,9 +107,7 @@ def test_references_are_texts_that_can_be_acted(env_id):
     env = gym.make(env_id, split="all")
     env.reset(seed=0)
     reference = env.unwrapped.reference()
-    assert reference is None or (
-        isinstance(reference, tuple) and all(isinstance(text, str) for text in reference)
-    )
+    assert reference is None or (isinstance(reference, tuple) and all(isinstance(text, str) for text in reference))
     for text in reference or ():
         terminated = env.step(text)[2]
     assert reference is None or terminated
@@ -190,9 +186,7 @@ def test_register_makes_both_ids():
 
 def test_wrappers_of_both_ids_go_below_the_vector():
     wrapper = WrapperSpec("RecordEpisodeStatistics", "gymnasium.wrappers:RecordEpisodeStatistics", {})
-    base, twin = register(
-        "Wrapped", "toy_envs:SingleTurn", namespace="toytest", additional_wrappers=(wrapper,)
-    )
+    base, twin = register("Wrapped", "toy_envs:SingleTurn", namespace="toytest", additional_wrappers=(wrapper,))
     assert isinstance(gym.make(base), gym.wrappers.RecordEpisodeStatistics)
     env = gym.make(twin)
     assert isinstance(env, VectorReward)

@@ -16,9 +16,7 @@ NAMES = st.lists(st.text(st.characters(codec="ascii", categories=["L"]), min_siz
 @st.composite
 def specs(draw):
     names = draw(NAMES.filter(lambda names: not {"episode"} & set(names)))
-    return RewardSpec(
-        [RewardComponent(name, draw(st.sampled_from([0, 1, 0.5, -2.0, 0.3]))) for name in names]
-    )
+    return RewardSpec([RewardComponent(name, draw(st.sampled_from([0, 1, 0.5, -2.0, 0.3]))) for name in names])
 
 
 @given(specs(), st.data())
@@ -80,9 +78,7 @@ def test_members():
 
 
 def test_the_space_holds_the_ranges_and_zero():
-    space = RewardSpec(
-        [RewardComponent("a", low=1, high=2), RewardComponent("b", low=-1.5, high=-0.5)]
-    ).space()
+    space = RewardSpec([RewardComponent("a", low=1, high=2), RewardComponent("b", low=-1.5, high=-0.5)]).space()
     assert (space.low.tolist(), space.high.tolist()) == ([0.0, -1.5], [2.0, 0.0])
     assert (space.dtype, space.shape) == (np.float32, (2,))
     assert np.zeros(2, dtype=np.float32) in space

@@ -54,9 +54,7 @@ def test_a_task_set_holds_one_split(split, ids):
 
 
 def test_a_task_elsewhere_is_pointed_to():
-    with pytest.raises(
-        ValueError, match=r"task_id 'd' is in split 'test' of data set 'letters', not in 'train'"
-    ):
+    with pytest.raises(ValueError, match=r"task_id 'd' is in split 'test' of data set 'letters', not in 'train'"):
         TaskSet(TASKS, "train", "letters").get("d")
     with pytest.raises(ValueError, match=r"task_id 'two_sum' is not in .*Did you mean 'two-sum'\?"):
         TaskSet([Task("two-sum", "train", 0)]).get("two_sum")

@@ -124,10 +124,7 @@ def test_noise_has_the_chosen_correlations():
     env = CorrelatedBandit(noise=0.1, correlation=MATRIX)
     # An arm whose means lie well inside the ranges, so that nothing is clipped.
     index, arm = next(
-        (i, a)
-        for i, task in enumerate(env.tasks)
-        for a, row in enumerate(task.data)
-        if max(map(abs, row)) < 2
+        (i, a) for i, task in enumerate(env.tasks) for a, row in enumerate(task.data) if max(map(abs, row)) < 2
     )
     env.reset(seed=0)
     rows = []
@@ -140,9 +137,7 @@ def test_noise_has_the_chosen_correlations():
 
 
 def test_tasks_splits_and_prompt():
-    sizes = {
-        split: len(CorrelatedBandit(split=split).tasks) for split in ("train", "validation", "test", "all")
-    }
+    sizes = {split: len(CorrelatedBandit(split=split).tasks) for split in ("train", "validation", "test", "all")}
     assert sizes["all"] == 64 == sizes["train"] + sizes["validation"] + sizes["test"]
     assert min(sizes.values()) > 3
     env = CorrelatedBandit(arms=2, show_means=True)

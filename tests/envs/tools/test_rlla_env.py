@@ -340,9 +340,7 @@ def test_a_changed_file_is_read_again(folder):
     assert len(make(dataset=str(folder), split="test").unwrapped.tasks) == 2
 
 
-SYSTEM = (
-    "Intro.\n1. Name: ping\nDescription: p\nParameters: {}\n2. Name: stop\nDescription: s\nParameters: {}"
-)
+SYSTEM = "Intro.\n1. Name: ping\nDescription: p\nParameters: {}\n2. Name: stop\nDescription: s\nParameters: {}"
 ANSWER = '<think> t </think>\n<tool_call>\n{"name": "ping", "parameters": {}}\n</tool_call>'
 
 
@@ -379,9 +377,7 @@ def test_sft_layout(tmp_path):
 def test_a_template_is_filled_from_a_published_prompt(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps([raw("a"), raw("b") | {"instruction": "no list"}]))
     (tmp_path / "prompt.txt").write_text("$tools | $history")
-    env = make(
-        dataset=str(tmp_path / "train.json"), split="all", prompt_template=str(tmp_path / "prompt.txt")
-    )
+    env = make(dataset=str(tmp_path / "train.json"), split="all", prompt_template=str(tmp_path / "prompt.txt"))
     obs, _ = env.reset(options={"task_id": "train-0"})
     assert obs["messages"] == ({"role": "user", "content": "ping()\nstop() | <user> a </user>"},)
     with pytest.raises(ValueError, match="no list of tools"):
@@ -422,9 +418,7 @@ def test_overlap_between_splits_and_with_a_held_out_set(tmp_path):
     (tmp_path / "other.json").write_text(json.dumps([raw("b")]))
 
     def ids(**options):
-        return [
-            t.id for t in make(dataset=str(tmp_path / "rows.json"), split="all", **options).unwrapped.tasks
-        ]
+        return [t.id for t in make(dataset=str(tmp_path / "rows.json"), split="all", **options).unwrapped.tasks]
 
     assert ids() == ["train-1", "validation-2", "test-3"]
     assert ids(held_out=str(tmp_path / "other.json")) == ["validation-2", "test-3"]
@@ -448,8 +442,7 @@ def test_published_test_references():
 def test_published_test_references_with_one_newline_between_blocks():
     env = make(dataset=str(TEST), split="test", separator="newline", scoring="toolrl")
     got = Counter(
-        tuple(play(env, task.id, task.data.truth.text)[1]["reward_components"].values())
-        for task in env.unwrapped.tasks
+        tuple(play(env, task.id, task.data.truth.text)[1]["reward_components"].values()) for task in env.unwrapped.tasks
     )
     assert got == {(3.0, 1.0): 71, (0.0, 1.0): 9}
 

@@ -124,9 +124,7 @@ def test_without_parameters_in_the_ground_truth_the_value_part_is_maximal():
 
 def test_values_count_ground_truth_parameters_only():
     # v = 1 of 2 parameters although the call has two more: 3 · 1/2 - 1.5 = 0; p = 2/4.
-    assert content(answer(call("a", x=1, y=0, z=1, w=1)), call("a", x=1, y=2)) == pytest.approx(
-        (0.5, 0.0, 0.0)
-    )
+    assert content(answer(call("a", x=1, y=0, z=1, w=1)), call("a", x=1, y=2)) == pytest.approx((0.5, 0.0, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -237,9 +235,7 @@ def test_white_space_around_block_and_lines():
     assert content(text, *wanted) == MAXIMA
 
 
-@pytest.mark.parametrize(
-    "text", ["", "<tool_call>", "</tool_call>", "<think> t </think>\n<response> r </response>"]
-)
+@pytest.mark.parametrize("text", ["", "<tool_call>", "</tool_call>", "<think> t </think>\n<response> r </response>"])
 def test_without_both_tags_all_minima(text):
     score = Scorer().score(text, parse_truth(answer(call("a", x=1))))
     assert tuple(CORRGRPO.values(score).values())[:3] == MINIMA

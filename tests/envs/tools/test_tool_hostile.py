@@ -100,9 +100,7 @@ def test_no_room_left_on_the_stack_is_no_crash():
 
 
 def distinct(count, start=0):
-    return [
-        json.dumps({"name": "a", "parameters": {"x": i, "y": i % 7}}) for i in range(start, start + count)
-    ]
+    return [json.dumps({"name": "a", "parameters": {"x": i, "y": i % 7}}) for i in range(start, start + count)]
 
 
 @pytest.mark.parametrize("matching", ["greedy", "optimal"])

@@ -139,9 +139,7 @@ def mutated_calls(rng, calls):
             case 4 | 5 if isinstance(c.get("parameters"), dict):
                 c["parameters"][rng.choice(KEYS)] = rng.choice(VALUES)
             case 6 if c.get("parameters"):
-                c["parameters"] = (
-                    dict(list(c["parameters"].items())[1:]) if isinstance(c["parameters"], dict) else 1
-                )
+                c["parameters"] = dict(list(c["parameters"].items())[1:]) if isinstance(c["parameters"], dict) else 1
             case 7:
                 calls.append(json.loads(json.dumps(c)))
             case 8:
@@ -228,9 +226,7 @@ def test_format_options_agree_with_the_slow_scorer(layout, options):
 
 
 SOUP = st.lists(
-    st.sampled_from(
-        [*PIECES, '{"name": "a", "parameters": {"x": 1}}', '"', "[", "]", "{", "}", ":", "\\", "1e999"]
-    )
+    st.sampled_from([*PIECES, '{"name": "a", "parameters": {"x": 1}}', '"', "[", "]", "{", "}", ":", "\\", "1e999"])
     | st.text(max_size=4)
     | st.characters(categories=["Cs"]),
     max_size=30,
@@ -256,9 +252,7 @@ JSON = st.recursive(
 LINES = st.lists(
     JSON
     | st.fixed_dictionaries({"name": st.sampled_from(["a", "b"]) | JSON})
-    | st.fixed_dictionaries(
-        {"name": st.just("a"), "parameters": st.dictionaries(st.sampled_from("xyz"), JSON)}
-    )
+    | st.fixed_dictionaries({"name": st.just("a"), "parameters": st.dictionaries(st.sampled_from("xyz"), JSON)})
     | st.fixed_dictionaries({"name": st.just("a"), "parameters": JSON}),
     max_size=4,
 )
@@ -277,9 +271,7 @@ def test_soup_of_json_agrees_and_never_raises(lines, wanted):
         # Most lists are no ground truth; slips of one are judged against the fixed one.
         lines = [*lines, {"name": "a", "parameters": {"x": 1}}]
     values = CORRGRPO.values(Scorer().score(written(lines), truth))
-    assert tuple(values.values())[:3] == pytest.approx(
-        slow_content(written(lines), truth.text)[:3], abs=1e-12
-    )
+    assert tuple(values.values())[:3] == pytest.approx(slow_content(written(lines), truth.text)[:3], abs=1e-12)
 
 
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
@@ -311,9 +303,7 @@ def test_optimal_matching_is_the_best_of_all_matchings():
         table = pair_worths(g, c)
         size = max(len(g), len(c))
         padded = [row + [0.0] * (size - len(c)) for row in table] + [[0.0] * size] * (size - len(g))
-        best = max(
-            sum(padded[i][j] for i, j in enumerate(order)) for order in itertools.permutations(range(size))
-        )
+        best = max(sum(padded[i][j] for i, j in enumerate(order)) for order in itertools.permutations(range(size)))
         totals = [sum(pair.names + pair.values for pair in match(g, c)) for match in (greedy, optimal)]
         assert totals[1] == pytest.approx(best)
         assert totals[0] <= best + 1e-9
