@@ -14,7 +14,14 @@ from typing import Any
 import torch
 
 from corrgrpo_train.advantages import ESTIMATORS, Estimate, estimate
-from corrgrpo_train.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
+from corrgrpo_train.checkpoint import (
+    Checkpoint,
+    best_checkpoint,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+    step_of,
+)
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
 from corrgrpo_train.device import chosen_autocast, chosen_device
@@ -43,6 +50,13 @@ def train(config: Config) -> Path:
     trainer = Trainer(config)
     try:
         trainer.run()
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise UsageError(
+                f"not enough memory: lower token_budget={config.token_budget}, max_new_tokens or groups_per_step; "
+                f"what {config.run_dir} holds is kept"
+            ) from error
+        raise
     finally:
         trainer.close()
     return config.run_dir
@@ -272,10 +286,12 @@ class Trainer:
         return rows
 
     def _summary(self) -> dict[str, Any]:
+        best = best_checkpoint(self.config.run_dir)
         return {
             "run_dir": str(self.config.run_dir),
             "had_signal": self.had_signal,
             "validations": self.validations,
+            "best_step": None if best is None else step_of(best),
         }
 
     def close(self) -> None:
