@@ -76,8 +76,7 @@ def load_policy_model(
         progress: called with one line before each long step.
 
     Raises:
-        UsageError: the model cannot be had, is not a text-only causal language model, lacks weights, a
-        tokenizer,
+        UsageError: the model cannot be had, is not a text-only causal language model, lacks weights, a tokenizer,
             a chat template or an end token, or does not fit into memory.
     """
     target = usable_device(device)
