@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError
 
-from corrgrpo_train.errors import UsageError
+from corrgrpo_train.errors import UsageError, first_line
 
 SCHEMA = 1
 POLICY, OPTIMIZER, STATE, COMPLETE = "policy", "optimizer.pt", "state.json", "COMPLETE"
@@ -298,8 +298,5 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def reason(error: BaseException) -> str:
     """Return one line that says why."""
-    text = str(error).strip()
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or "No space left" in text:
-        return "no space left on the disk"
-    return text.splitlines()[0][:200] if text else type(error).__name__
+    return "no space left on the disk" if full or "No space left" in str(error) else first_line(error)

@@ -121,10 +121,7 @@ def check_environment(config: Config) -> None:
     """
     from corrgrpo_train.rollout.environment import make
 
-    arguments = dict(config.env_args)
-    if config.reward_weights:
-        arguments["reward_weights"] = dict(config.reward_weights)
-    make(config.env, arguments).close()
+    make(config.env, config.env_arguments).close()
 
 
 def check_algorithm(config: Config) -> None:

@@ -95,16 +95,13 @@ class Trainer:
                 f"max_prompt_tokens={config.max_prompt_tokens} leaves no room for an answer: an episode may have "
                 f"{self.limits.episode_tokens} tokens (max_episode_tokens, or the model's context); lower it"
             )
-        env_args = dict(config.env_args)
-        if config.reward_weights:
-            env_args["reward_weights"] = dict(config.reward_weights)
         shared: dict[str, Any] = {
             "max_prompt_tokens": config.max_prompt_tokens,
             "workers": config.env_workers,
         }
         self.sampler = GroupSampler(
             config.env,
-            env_args,
+            config.env_arguments,
             self.chat,
             groups=config.groups_per_step,
             group_size=config.group_size,
@@ -114,7 +111,7 @@ class Trainer:
         self.validator = (
             Validator(
                 config.env,
-                env_args,
+                config.env_arguments,
                 self.chat,
                 split=config.validation_split,
                 tasks=config.validation_tasks,

@@ -9,7 +9,8 @@ import gymnasium as gym
 
 import corrgrpo_envs  # noqa: F401  (registers the ids)
 from corrgrpo_envs.errors import unknown
-from corrgrpo_train.errors import UsageError
+from corrgrpo_envs.registration import full_id
+from corrgrpo_train.errors import UsageError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
     Raises:
         UsageError: if the id is unknown, its package missing, or an argument wrong.
     """
-    full = name if "/" in name or ":" in name else f"corrgrpo/{name}"
+    full = full_id(name)
     try:
         # The checker looks at the first steps of every environment made; `check_env` is for tests.
         return gym.make(full, disable_env_checker=True, **arguments)
@@ -61,16 +62,12 @@ def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
         known = [key for key in known if "Vector-" not in key]
         raise UsageError(
             f"{unknown('env', full.removeprefix('corrgrpo/'), known)} Ids of other packages are written "
-            f"package:namespace/Name-v0 ({_first_line(error)})"
+            f"package:namespace/Name-v0 ({first_line(error)})"
         ) from error
     except ImportError as error:
         raise UsageError(f"env {name!r}: {error}; install the package or correct its name") from error
     except (ValueError, TypeError) as error:
-        raise UsageError(f"env {name!r}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"env {name!r}: {first_line(error)}") from error
 
 
 class EpisodeRunner:

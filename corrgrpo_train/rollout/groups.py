@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from corrgrpo_train.engines import Engine
-from corrgrpo_train.errors import UsageError
+from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.collect import Limits, collect
 from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
@@ -139,4 +139,4 @@ def checked(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (ValueError, OSError, ImportError) as error:
-        raise UsageError(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__) from error
+        raise UsageError(first_line(error)) from error
