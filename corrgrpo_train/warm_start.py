@@ -8,7 +8,7 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.packing import micro_batches
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.environment import EpisodeRunner
+from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import TokenSequence
 from corrgrpo_train.rollout.groups import GroupSampler
 
@@ -34,8 +34,15 @@ def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[T
 
 
 def _sequence(runner: EpisodeRunner, sampler: GroupSampler, chat: Chat) -> TokenSequence | None:
-    """Act out the next task's reference turn by turn; None if the task has no reference."""
-    observation = runner.reset(sampler.next_start())
+    """Act out the next task's reference turn by turn; None if the task has none or its environment fails."""
+    try:
+        return _acted_out(runner, sampler.next_start(), chat)
+    except EnvironmentFailedError:
+        return None  # the runner has told it; a task less costs nothing
+
+
+def _acted_out(runner: EpisodeRunner, start: Start, chat: Chat) -> TokenSequence | None:
+    observation = runner.reset(start)
     turns: Sequence[str] | None = getattr(runner.env.unwrapped, "reference", lambda: None)()
     if not turns:
         return None

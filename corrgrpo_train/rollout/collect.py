@@ -1,5 +1,6 @@
 """Collecting episodes in lockstep: all live episodes take their turn together, in a fixed order."""
 
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -131,7 +132,11 @@ def _record(
     if isinstance(result, EnvironmentFailedError):
         _fail(episode, result)
         return False
-    _add(episode, result)
+    try:
+        _add(episode, result)
+    except EnvironmentFailedError as failure:
+        _fail(episode, failure)
+        return False
     if result.ended:
         return False
     messages = tuple(dict(message) for message in result.observation["messages"])
@@ -152,13 +157,20 @@ def _record(
 
 
 def _add(episode: Episode, result: Stepped) -> None:
-    """Add a step's reward; an episode's vector is the sum over its steps."""
+    """Add a step's reward; an episode's vector is the sum over its steps.
+
+    Raises:
+        EnvironmentFailedError: if a component or the reward is infinite: no reward, so the episode is not scored.
+        UsageError: if names, weights or the sum break the contract: training could not mean what it reports.
+    """
     components, weights = _vector(result.info, "reward_components"), _vector(result.info, "reward_weights")
     if set(components) != set(weights) or (episode.components and set(components) != set(episode.components)):
         raise UsageError(
             f"the environment's reward components must keep one set of names: {sorted(components)} with weights "
             f"{sorted(weights)}" + (f", before {sorted(episode.components)}" if episode.components else "")
         )
+    if any(map(math.isinf, (result.reward, *components.values()))):
+        raise EnvironmentFailedError(f"infinite rewards: {result.reward:g} of components {components}")
     total = sum(weights[name] * value for name, value in components.items() if weights[name] != 0)
     if abs(result.reward - total) > 1e-4 * (1 + abs(total)):
         raise UsageError(

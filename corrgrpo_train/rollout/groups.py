@@ -121,10 +121,16 @@ class GroupSampler:
 def _order(runner: EpisodeRunner, seed: int) -> TaskOrder | None:
     """The order of the environment's tasks, or None where it has none.
 
-    The environment is also reset once, so that a wrong data set or option is met here and not in an episode.
+    The environment is also reset once, so that a wrong data set, option or observation is met here and not in an
+    episode.
     """
     tasks = listed_tasks(runner)
-    checked(lambda: runner.env.reset(seed=seed))
+    observation, _ = checked(lambda: runner.env.reset(seed=seed))
+    if not isinstance(observation, Mapping) or not observation.get("messages"):
+        raise UsageError(
+            "the environment's observation must be a dict whose 'messages' hold the conversation, each message a dict "
+            "of role and content (see docs/environments.md)"
+        )
     return None if tasks is None else TaskOrder([task for task, _ in tasks], [kind for _, kind in tasks], seed)
 
 

@@ -80,6 +80,8 @@ class BareEnv(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.word = "xyz"[self.np_random.integers(3)]
+        if self.fault == "no messages":
+            return {"text": self.word}, {}
         return {"messages": ({"role": "user", "content": self.word},)}, {}
 
     def step(self, action):
@@ -89,6 +91,8 @@ class BareEnv(gym.Env):
             del info["reward_components"]
         if self.fault == "other keys":
             weights["miss"] = 1.0
+        if self.fault == "infinite":
+            components["hit"] = float("inf")
         reward = 7.0 if self.fault == "other reward" else 2 * components["hit"]
         ended = self.fault != "rewrites"
         messages = ({"role": "user", "content": "changed"}, {"role": "assistant", "content": action})
