@@ -103,7 +103,7 @@ class Config:
     validation_split: str = "validation"
     """Split that is validated on; never "test"."""
     select_by: str = "reward"
-    """Validation metric that picks the best checkpoint: "reward", "components/NAME" or "metrics/NAME"."""
+    """What picks the best of the checkpoints saved at a validation: "reward", "components/NAME" or "metrics/NAME"."""
 
     checkpoint_every: int = 10
     """Steps between checkpoints; 0: only at the end."""

@@ -121,6 +121,7 @@ class Trainer:
             else None
         )
         self.best = -math.inf
+        self.validated_at: int | None = None
         self.had_signal = False
         self.validations: dict[str, dict[str, float]] = {}
         self.tracker = self._tracker()
@@ -203,7 +204,7 @@ class Trainer:
         results, episodes = self.validator.run(self.engine, self.limits)
         if self.config.select_by not in results:
             raise UsageError(f"select_by {self.config.select_by!r} is not measured; allowed: {', '.join(results)}")
-        self.validations["last"] = results
+        self.validations["last"], self.validated_at = results, step
         self.validations.setdefault(phase, results)
         self.tracker.log(step, {f"validation/{name}": value for name, value in results.items()}, phase)
         self.tracker.log_transcripts(
@@ -214,7 +215,8 @@ class Trainer:
     # ---- what is kept ------------------------------------------------------------------------------------
 
     def _save(self, step: int) -> None:
-        value = self.validations.get("last", {}).get(self.config.select_by, -math.inf)
+        # A value from an earlier step would name a policy the best that nobody has measured.
+        value = self.validations["last"][self.config.select_by] if self.validated_at == step else -math.inf
         best = value > self.best
         self.best = max(self.best, value)
         state = {

@@ -1,5 +1,7 @@
 """Small environments for the rollout's tests, registered by name."""
 
+import os
+import signal
 from typing import Any
 
 import gymnasium as gym
@@ -69,6 +71,18 @@ class FailingEnv(ToyEnv):
         return super().step(action)
 
 
+class MortalEnv(ToyEnv):
+    """Kills its process at the step call at which `left` reaches 0: whatever the load of the machine, at that moment."""
+
+    left = 0
+
+    def step(self, action):
+        MortalEnv.left -= 1
+        if MortalEnv.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
 class BareEnv(gym.Env):
     """Only what a third-party environment must do: no tasks, no reference, no finish."""
 
@@ -111,6 +125,6 @@ class NanEnv(ToyEnv):
         return Outcome({**outcome.components, self.nan: float("nan")}, True, "infrastructure_error")
 
 
-for name, entry in {"Toy": ToyEnv, "Failing": FailingEnv, "Bare": BareEnv, "Nan": NanEnv}.items():
+for name, entry in {"Toy": ToyEnv, "Failing": FailingEnv, "Mortal": MortalEnv, "Bare": BareEnv, "Nan": NanEnv}.items():
     if f"rollout/{name}-v0" not in gym.registry:
         gym.register(f"rollout/{name}-v0", entry)
