@@ -72,7 +72,7 @@ class FailingEnv(ToyEnv):
 
 
 class MortalEnv(ToyEnv):
-    """Kills its process at the step call at which `left` reaches 0: whatever the load of the machine, at that moment."""
+    """Kills its process at the step call at which `left` reaches 0: a moment that no load of the machine moves."""
 
     left = 0
 
