@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say(_interrupted(config))
         return 130
-    except (UsageError, ValueError, MemoryError) as error:
+    except (UsageError, MemoryError) as error:
         if "--traceback" in arguments:
             raise
         _say("error: " + (" ".join(str(error).split()) or "not enough memory: lower --token-budget"))

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
 from corrgrpo_train.device import chosen_autocast, chosen_device
 from corrgrpo_train.engines.transformers import TransformersEngine
-from corrgrpo_train.errors import UsageError
+from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.models import load_policy_model
 from corrgrpo_train.policy import Policy
@@ -47,9 +47,9 @@ def train(config: Config) -> Path:
     Raises:
         UsageError: for settings that can't work, told in one line.
     """
-    trainer = Trainer(config)
     try:
-        trainer.run()
+        with ExitStack() as closing:
+            Trainer(config, closing).run()
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise UsageError(
@@ -57,18 +57,22 @@ def train(config: Config) -> Path:
                 f"what {config.run_dir} holds is kept"
             ) from error
         raise
-    finally:
-        trainer.close()
     return config.run_dir
 
 
 class Trainer:
     """A run: the policy, its environments and what is kept of it."""
 
-    def __init__(self, config: Config) -> None:
-        """Load the policy and make the environments; continue from the latest checkpoint on `resume`."""
+    def __init__(self, config: Config, closing: ExitStack) -> None:
+        """Load the policy and make the environments; continue from the latest checkpoint on `resume`.
+
+        Args:
+            config: the run's settings.
+            closing: closes what is opened here, also where a later part can't be made.
+        """
         self.config = config
         self.console = Console(config)
+        closing.callback(self.console.close)
         torch.set_num_threads(config.threads or torch.get_num_threads())
         device = chosen_device(config.device)
         self.checkpoint = _resumed(config) if config.resume else None
@@ -108,6 +112,7 @@ class Trainer:
             seed=config.seed,
             **shared,
         )
+        closing.callback(self.sampler.close)
         self.validator = (
             Validator(
                 config.env,
@@ -120,11 +125,14 @@ class Trainer:
             if config.validation_tasks
             else None
         )
+        if self.validator is not None:
+            closing.callback(self.validator.close)
         self.best = -math.inf
         self.validated_at: int | None = None
         self.had_signal = False
         self.validations: dict[str, dict[str, float]] = {}
         self.tracker = self._tracker()
+        closing.callback(self.tracker.close)
 
     # ---- the loop ----------------------------------------------------------------------------------------
 
@@ -293,14 +301,6 @@ class Trainer:
             "best_step": None if best is None else step_of(best),
         }
 
-    def close(self) -> None:
-        """Close environments and files."""
-        self.console.close()
-        self.tracker.close()
-        self.sampler.close()
-        if self.validator is not None:
-            self.validator.close()
-
 
 def estimated(episodes: Sequence[Episode], config: Config, step: int) -> tuple[list[str], Estimate | None]:
     """Turn the episodes' component vectors into advantages; None if nothing was scored.
@@ -323,14 +323,17 @@ def estimated(episodes: Sequence[Episode], config: Config, step: int) -> tuple[l
     if "seed" in ESTIMATORS[config.method_name].options:
         # An estimator that draws random numbers draws others at every step, and the same ones after a resume.
         options.setdefault("seed", (config.seed * 1_000_003 + step) % 2**31)
-    result = estimate(
-        config.method_name,
-        components,
-        torch.tensor([episode.group for episode in episodes]),
-        torch.tensor([weights[name] for name in names], dtype=torch.float64),
-        lengths=torch.tensor([episode.tokens.completion_length for episode in episodes]),
-        **options,
-    )
+    try:
+        result = estimate(
+            config.method_name,
+            components,
+            torch.tensor([episode.group for episode in episodes]),
+            torch.tensor([weights[name] for name in names], dtype=torch.float64),
+            lengths=torch.tensor([episode.tokens.completion_length for episode in episodes]),
+            **options,
+        )
+    except ValueError as error:
+        raise UsageError(f"method {config.method!r}: {first_line(error)}") from error
     return names, result
 
 

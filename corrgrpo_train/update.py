@@ -1,5 +1,6 @@
 """One rollout's updates: old log-probabilities, losses over micro-batches, optimiser steps."""
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
 from corrgrpo_train.packing import MicroBatch, micro_batches
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.episode import TokenSequence
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class _Sums:
     mismatch: float = 0.0
     loss: float = 0.0
     grad_norms: list[float] = field(default_factory=list)
+    skipped: int = 0
 
 
 def update(
@@ -57,7 +61,8 @@ def update(
 
     Returns:
         `loss/policy` (mean over the updates), `policy/grad_norm` (their largest, before clipping), `policy/…` (means
-        over the tokens) and `tokens/trained`; `nan` where no token was trained on.
+        over the tokens), `policy/skipped_updates` (their gradient was not finite) and `tokens/trained`; `nan` where no
+        token was trained on.
     """
     parts = [_prepared(policy, part, config) for part in _parts(samples, config.updates_per_rollout)]
     if config.updates_per_rollout > 1:
@@ -73,9 +78,14 @@ def update(
         scale = min(1.0, (done + number + 1) / config.warmup_steps) if config.warmup_steps else 1.0
         for settings in optimizer.param_groups:
             settings["lr"] = config.learning_rate * scale
-        norm = torch.nn.utils.clip_grad_norm_(policy.model.parameters(), config.max_grad_norm)
-        sums.grad_norms.append(float(norm))
-        optimizer.step()
+        norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), config.max_grad_norm))
+        if math.isfinite(norm):
+            sums.grad_norms.append(norm)
+            optimizer.step()
+        else:
+            # One such step would leave nothing but nan in the weights.
+            sums.skipped += 1
+            logger.warning("an update with a gradient of norm %s is left out", norm)
         optimizer.zero_grad(set_to_none=True)
     return _metrics(sums)
 
@@ -169,5 +179,6 @@ def _metrics(sums: _Sums) -> dict[str, float]:
         "policy/ratio_mean": per_token(sums.ratio),
         "policy/engine_mismatch": per_token(sums.mismatch),
         "policy/grad_norm": max(sums.grad_norms, default=math.nan),
+        "policy/skipped_updates": float(sums.skipped),
         "tokens/trained": float(sums.tokens),
     }

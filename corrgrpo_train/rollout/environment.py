@@ -1,5 +1,6 @@
 """One environment as the rollout sees it: made, reset to a task, stepped, and repaired once if it fails."""
 
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -66,8 +67,27 @@ def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
         ) from error
     except ImportError as error:
         raise UsageError(f"env {name!r}: {error}; install the package or correct its name") from error
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"env {name!r}: {first_line(error)}") from error
+    except TypeError as error:
+        problem = _unknown_argument(full, arguments) or first_line(error)
+        raise UsageError(f"env {name!r}: {problem}") from error
+    except ValueError as error:
+        raise UsageError(f"env {name!r}: {error}") from error
+
+
+def _unknown_argument(full: str, arguments: Mapping[str, Any]) -> ValueError | None:
+    """The first argument that the constructor does not have, as an error; None if it has them all."""
+    entry = gym.spec(full.rpartition(":")[2]).entry_point
+    maker = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    if maker is None:
+        return None
+    parameters = inspect.signature(maker).parameters
+    if any(item.kind is item.VAR_KEYWORD for item in parameters.values()):
+        return None
+    for name in arguments:
+        if name not in parameters:
+            what = "reward weights for an environment without" if name == "reward_weights" else "env_args"
+            return unknown(what, name, parameters)
+    return None
 
 
 class EpisodeRunner:

@@ -252,22 +252,22 @@ def test_wrong_keys_name_the_file(run: Run, tmp_path: Path) -> None:
 # ---- errors while training -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [UsageError, ValueError])
-def test_errors_of_the_trainer_are_one_line(run: Run, kind: type[Exception]) -> None:
+def test_errors_of_the_trainer_are_one_line(run: Run) -> None:
     def fail(config: Config) -> None:
-        raise kind("the data set\n  cannot be read")
+        raise UsageError("the data set\n  cannot be read")
 
     code, _, err = run("--env", "other/CliPlain-v0", train=fail)
     assert (code, err) == (2, "corrgrpo_train: error: the data set cannot be read\n")
-    with pytest.raises(kind):
+    with pytest.raises(UsageError):
         run("--env", "other/CliPlain-v0", "--traceback", train=fail)
 
 
-def test_faults_of_the_program_are_not_hidden(run: Run) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_faults_of_the_program_are_not_hidden(run: Run, kind: type[Exception]) -> None:
     def fail(config: Config) -> None:
-        raise RuntimeError("a fault")
+        raise kind("a fault")
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(kind):
         run("--env", "other/CliPlain-v0", train=fail)
 
 

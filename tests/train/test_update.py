@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from corrgrpo_train.config import Config
-from corrgrpo_train.packing import micro_batches
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.episode import TokenSequence
 from corrgrpo_train.update import Sample, update
@@ -100,17 +99,47 @@ def test_several_updates_take_whole_groups_in_turn(tiny):
     assert metrics["loss/policy"] == pytest.approx(sum(losses) / 3, rel=1e-5)
 
 
+def plain_logprobs(model, sequence):
+    """Independent: one plain forward pass."""
+    with torch.no_grad():
+        logits = model(torch.tensor([sequence.token_ids[:-1]])).logits[0, 2:].double()
+    return torch.log_softmax(logits, -1).gather(1, torch.tensor(sequence.token_ids[3:]).unsqueeze(1)).squeeze(1)
+
+
 def test_later_updates_compare_with_the_policy_that_sampled(tiny):
     model, _ = tiny
-    policy = Policy(model)
-    before = [policy.score(micro_batches([s], [0], 100)[0], 1.0).logprobs.detach() for s in sequences(model)]
-    recorder = Recorder(model)
+    groups = samples(model)
+    second = [s.tokens for s in groups if s.group == 2 and s.advantage]
+    before = [plain_logprobs(model, s) for s in second]
+
+    class Half(Recorder):
+        """Takes the first step only, so that the policy of the second update can be looked at afterwards."""
+
+        def step(self, closure=None):
+            super().step(closure)
+            for group in self.param_groups:
+                group["lr"] = 0.0
+            self.after = [plain_logprobs(model, s) for s in second] if len(self.gradients) == 1 else self.after
+
+    recorder = Half(model)
     settings = config(updates_per_rollout=2, learning_rate=0.5, clip_low=1.0, clip_high=1e6)
-    metrics = update(policy, recorder, samples(model), settings, done=0)
+    metrics = update(Policy(model), recorder, groups, settings, done=0)
     # Groups 0 and 1 make the first update (ratio 1), group 2 the second, on the policy that the first left.
-    reverse = Policy(model)
+    ratios = [torch.exp(new - old) for new, old in zip(recorder.after, before, strict=True)]
+    first = sum(n for a, n in zip(ADVANTAGES[:4], LENGTHS[:4], strict=True) if a)
+    total = first + float(sum(r.sum() for r in ratios))
+    assert metrics["policy/ratio_mean"] == pytest.approx(total / metrics["tokens/trained"], rel=1e-4)
     assert metrics["policy/ratio_mean"] != 1.0
-    assert not torch.equal(before[0], reverse.score(micro_batches([sequences(model)[0]], [0], 100)[0], 1.0).logprobs)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(tiny, caplog):
+    model, _ = tiny
+    weights = [p.clone() for p in model.parameters()]
+    recorder, metrics = run(model, config(learning_rate=1.0), advantages=(math.inf, -2.0, 0.0, 0.5, 0.0, -0.25))
+    assert recorder.gradients == []
+    assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+    assert metrics["policy/skipped_updates"] == 1
+    assert "left out" in caplog.text
 
 
 def test_nothing_to_learn_leaves_everything_alone(tiny):
