@@ -1,0 +1,1 @@
+"""Programming tasks: prompts, extraction of code from answers, judging, similarity, efficiency."""
