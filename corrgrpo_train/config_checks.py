@@ -119,12 +119,12 @@ def check_environment(config: Config) -> None:
     Raises:
         UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments.
     """
-    from corrgrpo_train.rollout.environment import make
+    from corrgrpo_train.rollout.environment import EpisodeRunner
 
     arguments = dict(config.env_args)
     if config.reward_weights:
         arguments["reward_weights"] = dict(config.reward_weights)
-    make(config.env, arguments).close()
+    EpisodeRunner(config.env, arguments).close()
 
 
 def check_algorithm(config: Config) -> None:

@@ -1,16 +1,20 @@
 """Supervised steps on reference answers, before reinforcement learning."""
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import torch
 
+from corrgrpo_envs.errors import shown
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.packing import micro_batches
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.environment import EpisodeRunner
+from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner
 from corrgrpo_train.rollout.episode import TokenSequence
-from corrgrpo_train.rollout.groups import GroupSampler
+from corrgrpo_train.rollout.groups import GroupSampler, checked
+
+logger = logging.getLogger(__name__)
 
 
 def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[TokenSequence]:
@@ -25,7 +29,11 @@ def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[T
     for _ in range(sampler.tasks or count):
         if len(sequences) == count:
             break
-        sequence = _sequence(sampler.runners[0], sampler, chat)
+        try:
+            sequence = _sequence(sampler.runners[0], sampler, chat)
+        except EnvironmentFailedError as failure:
+            logger.warning("a reference answer is left out: %s", failure)
+            continue
         if sequence is not None:
             sequences.append(sequence)
     if not sequences:
@@ -36,9 +44,12 @@ def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[T
 def _sequence(runner: EpisodeRunner, sampler: GroupSampler, chat: Chat) -> TokenSequence | None:
     """Act out the next task's reference turn by turn; None if the task has no reference."""
     observation = runner.reset(sampler.next_start())
-    turns: Sequence[str] | None = getattr(runner.env.unwrapped, "reference", lambda: None)()
+    reference = getattr(runner.env.unwrapped, "reference", None)
+    turns: Sequence[str] | None = checked(reference) if callable(reference) else None
     if not turns:
         return None
+    if not isinstance(turns, tuple | list) or not all(isinstance(text, str) for text in turns):
+        raise UsageError(f"the environment's reference() must return the texts of its turns, not {shown(turns)}")
     opening = tuple(dict(message) for message in observation["messages"])
     tools = observation.get("tools", "[]")
     sequence = TokenSequence()

@@ -1,5 +1,7 @@
 """Collecting episodes in lockstep: all live episodes take their turn together, in a fixed order."""
 
+import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +12,9 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.rollout.chat import Chat, Message
 from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start, Stepped
 from corrgrpo_train.rollout.episode import Episode
+
+
+_STATUS_LENGTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,11 @@ def _record(
     if isinstance(result, EnvironmentFailedError):
         _fail(episode, result)
         return False
-    _add(episode, result)
+    try:
+        _add(episode, result)
+    except EnvironmentFailedError as failure:
+        _fail(episode, failure)
+        return False
     if result.ended:
         return False
     messages = tuple(dict(message) for message in result.observation["messages"])
@@ -159,8 +168,13 @@ def _add(episode: Episode, result: Stepped) -> None:
             f"the environment's reward components must keep one set of names: {sorted(components)} with weights "
             f"{sorted(weights)}" + (f", before {sorted(episode.components)}" if episode.components else "")
         )
+    if not all(math.isfinite(weight) for weight in weights.values()):
+        raise UsageError(f"the environment's reward_weights must be finite, not {weights}")
     total = sum(weights[name] * value for name, value in components.items() if weights[name] != 0)
-    if abs(result.reward - total) > 1e-4 * (1 + abs(total)):
+    if math.isinf(total) or any(math.isinf(value) for value in components.values()):
+        raise EnvironmentFailedError(f"reward components and their weighted sum must be finite or nan: {components}")
+    # Either way of comparing must hold, for nothing compares with nan.
+    if not (abs(result.reward - total) <= 1e-4 * (1 + abs(total)) or (math.isnan(result.reward) and math.isnan(total))):
         raise UsageError(
             f"the environment returned reward {result.reward:g}, but its weighted components sum to {total:g}; "
             "training would use other weights than it reports"
@@ -168,18 +182,34 @@ def _add(episode: Episode, result: Stepped) -> None:
     episode.components = {name: episode.components.get(name, 0.0) + value for name, value in components.items()}
     episode.weights = weights
     episode.reward += result.reward
-    episode.status = str(result.info.get("status", ""))
-    episode.metrics = {name: float(value) for name, value in result.info.get("metrics", {}).items()}
+    # It becomes the name of a measure: a word, not an essay.
+    episode.status = str(result.info.get("status", ""))[:_STATUS_LENGTH]
+    episode.metrics = _metrics(result.info.get("metrics"))
     episode.truncated = result.truncated
 
 
 def _vector(info: Mapping[str, Any], key: str) -> dict[str, float]:
     try:
-        return {str(name): float(value) for name, value in info[key].items()}
+        return {str(name): _number(value) for name, value in info[key].items()}
     except (KeyError, AttributeError, TypeError, ValueError):
         raise UsageError(
             f"the environment's info must hold {key!r}, a dict of numbers by component name (see docs/environments.md)"
         ) from None
+
+
+def _metrics(metrics: Any) -> dict[str, float]:
+    """The numbers among the metrics: they are welcome, not required."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+        with contextlib.suppress(TypeError, ValueError):
+            found[str(name)] = _number(value)
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):  # which float() would read
+        raise TypeError(f"a text is no number: {value!r}")
+    return float(value)
 
 
 def _fail(episode: Episode, failure: EnvironmentFailedError) -> None:
