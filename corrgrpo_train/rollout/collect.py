@@ -13,7 +13,6 @@ from corrgrpo_train.rollout.chat import Chat, Message
 from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start, Stepped
 from corrgrpo_train.rollout.episode import Episode
 
-
 _STATUS_LENGTH = 60
 
 
