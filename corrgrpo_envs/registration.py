@@ -5,6 +5,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import WrapperSpec
 
+NAMESPACE = "corrgrpo"
+
 _VECTOR = WrapperSpec("VectorReward", "corrgrpo_envs.wrappers:VectorReward", {})
 
 
@@ -12,7 +14,7 @@ def register(
     name: str,
     entry_point: str,
     *,
-    namespace: str = "corrgrpo",
+    namespace: str = NAMESPACE,
     version: int = 0,
     additional_wrappers: tuple[WrapperSpec, ...] = (),
     **kwargs: Any,
@@ -44,3 +46,8 @@ def register(
     for env_id, wrappers in zip(ids, (additional_wrappers, (*additional_wrappers, _VECTOR)), strict=True):
         gym.register(env_id, entry_point, additional_wrappers=wrappers, **kwargs)
     return ids
+
+
+def full_id(name: str) -> str:
+    """The Gymnasium id that a name means: a bare `RLLA-v0` is one of this package's environments."""
+    return name if "/" in name or ":" in name else f"{NAMESPACE}/{name}"

@@ -3,9 +3,9 @@
 One checkpoint is a folder, complete or absent:
 
     checkpoints/step_000100/policy/        a Hugging Face folder
-                            optimizer.pt   tensors: optimiser, scheduler, generators state.json     schema
-                            version, step, whether it was the best, the trainer's counters COMPLETE       the
-                            names and sizes of all files, written last
+                            optimizer.pt   the optimiser's tensors
+                            state.json     schema version, step, whether it was the best, the trainer's counters
+                            COMPLETE       the names and sizes of all files, written last
 
 It is written aside as `.tmp-step_000100`, flushed to the disk, and renamed. Whatever else a crash leaves
 starts with a dot, is never read, and is cleared by the next save or resume. Which checkpoint is the best is
@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError
 
-from corrgrpo_train.errors import UsageError
+from corrgrpo_train.errors import UsageError, first_line
 
 SCHEMA = 1
 POLICY, OPTIMIZER, STATE, COMPLETE = "policy", "optimizer.pt", "state.json", "COMPLETE"
@@ -46,7 +46,7 @@ class Checkpoint:
     """What a run continues from.
 
     Attributes:
-        step: number of finished optimiser steps.
+        step: number of finished training steps.
         policy_dir: Hugging Face folder of the policy and its tokenizer.
         optimizer_state: what `save_checkpoint` was given, tensors on the CPU.
         state: the trainer's counters as given; tuples have become lists.
@@ -75,14 +75,12 @@ def save_checkpoint(
 
     Args:
         run_dir: folder of the run; the checkpoint goes to `checkpoints/step_<step>` below it.
-        step: number of finished optimiser steps. An existing checkpoint of this step is replaced.
+        step: number of finished training steps. An existing checkpoint of this step is replaced.
         model: written to `policy/`, with the tokenizer.
         tokenizer: see `model`.
-        optimizer_state: nested dicts, lists and tuples of tensors, numbers, text and None, and nothing else:
-        it is
+        optimizer_state: nested dicts, lists and tuples of tensors, numbers, text and None, and nothing else: it is
             read back without running pickled code.
-        state: counters and settings that JSON can hold; floats, nan and infinities included, come back
-        exactly.
+        state: counters and settings that JSON can hold; floats, nan and infinities included, come back exactly.
         best: whether validation found this the best checkpoint so far.
         keep: how many of the newest to keep, at least 1; the best is kept besides.
 
@@ -126,8 +124,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint back, checking that every file is there in full.
 
     Raises:
-        UsageError: it is missing, incomplete, damaged, or of another schema version; names the previous good
-        one.
+        UsageError: it is missing, incomplete, damaged, or of another schema version; names the previous good one.
     """
     problem = defect(path)
     if problem is None:
@@ -154,9 +151,8 @@ def latest_checkpoint(run_dir: Path, *, clean: bool = True) -> Path | None:
 
     Args:
         run_dir: folder of the run.
-        clean: also clear what a crash left behind. Only the process that owns the run may do so: pass False
-        to look
-            at a run that may still be going on.
+        clean: also clear what a crash left behind. Only the process that owns the run may do so: pass False to
+            look at a run that may still be going on.
     """
     if clean:
         clean_leftovers(run_dir)
@@ -167,13 +163,6 @@ def latest_checkpoint(run_dir: Path, *, clean: bool = True) -> Path | None:
 def best_checkpoint(run_dir: Path) -> Path | None:
     """Return the checkpoint that validation found best, or None: the newest that was the best when saved."""
     return next((path for path in reversed(complete_checkpoints(run_dir)) if was_best(path)), None)
-
-
-def discard_after(run_dir: Path, step: int) -> None:
-    """Delete every checkpoint later than `step`: a run resumed from there takes another course."""
-    for path in checkpoints_dir(run_dir).glob("step_*"):
-        if step_of(path) > step:
-            remove(path)
 
 
 def checkpoints_dir(run_dir: Path) -> Path:
@@ -278,7 +267,11 @@ def suggestion(path: Path) -> str:
     """Name the newest undamaged checkpoint before `path`."""
     earlier = [other for other in complete_checkpoints(path.parent.parent) if step_of(other) < step_of(path)]
     good = next((other for other in reversed(earlier) if defect(other) is None), None)
-    return f"resume from the one before: {good}" if good else "there is no earlier one: start the run again"
+    return (
+        f"delete it, and --resume takes the one before: {good}"
+        if good
+        else "there is no earlier one: start the run again"
+    )
 
 
 def require_plain(value: Any, name: str) -> None:
@@ -305,8 +298,5 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def reason(error: BaseException) -> str:
     """Return one line that says why."""
-    text = str(error).strip()
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or "No space left" in text:
-        return "no space left on the disk"
-    return text.splitlines()[0][:200] if text else type(error).__name__
+    return "no space left on the disk" if full or "No space left" in str(error) else first_line(error)

@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 
 from corrgrpo_envs.errors import suggestion
+from corrgrpo_envs.registration import full_id
 from corrgrpo_train.errors import UsageError
 
 
@@ -102,7 +103,7 @@ class Config:
     validation_split: str = "validation"
     """Split that is validated on; never "test"."""
     select_by: str = "reward"
-    """Validation metric that picks the best checkpoint: "reward", "components/NAME" or "metrics/NAME"."""
+    """What picks the best of the checkpoints saved at a validation: "reward", "components/NAME" or "metrics/NAME"."""
 
     checkpoint_every: int = 10
     """Steps between checkpoints; 0: only at the end."""
@@ -135,7 +136,12 @@ class Config:
     @property
     def env_id(self) -> str:
         """The full Gymnasium id: a bare name is one of this project's environments."""
-        return self.env if "/" in self.env or ":" in self.env else f"corrgrpo/{self.env}"
+        return full_id(self.env)
+
+    @property
+    def env_arguments(self) -> dict[str, Any]:
+        """What the environment's constructor is called with, reward weights included."""
+        return {**self.env_args, **({"reward_weights": dict(self.reward_weights)} if self.reward_weights else {})}
 
     @property
     def method_name(self) -> str:

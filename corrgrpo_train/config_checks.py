@@ -97,14 +97,22 @@ def _check_names(config: Config) -> None:
         _one_of("device", config.device, ("auto", "cpu", "cuda", "cuda:N", "mps"))
     if not re.fullmatch(r"reward|(components|metrics)/.+", config.select_by):
         _one_of("select_by", config.select_by, ("reward", "components/NAME", "metrics/NAME"))
-    if config.validation_split in ("test", "all"):
-        raise UsageError(
-            f"validation_split must not be {config.validation_split!r}: nothing is selected on test tasks; "
-            "take 'validation' or 'train'"
-        )
+    check_validation_split(config.validation_split)
     for name in ("env", "method", "model"):
         if not getattr(config, name).strip():
             raise UsageError(f"{name} must not be empty")
+
+
+def check_validation_split(split: str) -> None:
+    """Check that no test task is among those by which checkpoints are selected.
+
+    Raises:
+        UsageError: if the split is `"test"` or `"all"`.
+    """
+    if split in ("test", "all"):
+        raise UsageError(
+            f"validation_split must not be {split!r}: nothing is selected on test tasks; take 'validation' or 'train'"
+        )
 
 
 def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
@@ -121,10 +129,7 @@ def check_environment(config: Config) -> None:
     """
     from corrgrpo_train.rollout.environment import EpisodeRunner
 
-    arguments = dict(config.env_args)
-    if config.reward_weights:
-        arguments["reward_weights"] = dict(config.reward_weights)
-    EpisodeRunner(config.env, arguments).close()
+    EpisodeRunner(config.env, config.env_arguments).close()
 
 
 def check_algorithm(config: Config) -> None:

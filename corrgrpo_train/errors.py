@@ -1,4 +1,4 @@
-"""The error that a person can act on."""
+"""The error that a person can act on, and what is told of others."""
 
 
 class UsageError(Exception):
@@ -9,3 +9,12 @@ class UsageError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, at most 500 characters; its type where it has none."""
+    try:
+        text = str(error).strip()
+    except Exception:  # another package's error: its message may fail as well
+        text = ""
+    return text.splitlines()[0][:500] if text else type(error).__name__

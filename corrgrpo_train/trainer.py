@@ -95,16 +95,13 @@ class Trainer:
                 f"max_prompt_tokens={config.max_prompt_tokens} leaves no room for an answer: an episode may have "
                 f"{self.limits.episode_tokens} tokens (max_episode_tokens, or the model's context); lower it"
             )
-        env_args = dict(config.env_args)
-        if config.reward_weights:
-            env_args["reward_weights"] = dict(config.reward_weights)
         shared: dict[str, Any] = {
             "max_prompt_tokens": config.max_prompt_tokens,
             "workers": config.env_workers,
         }
         self.sampler = GroupSampler(
             config.env,
-            env_args,
+            config.env_arguments,
             self.chat,
             groups=config.groups_per_step,
             group_size=config.group_size,
@@ -114,7 +111,7 @@ class Trainer:
         self.validator = (
             Validator(
                 config.env,
-                env_args,
+                config.env_arguments,
                 self.chat,
                 split=config.validation_split,
                 tasks=config.validation_tasks,
@@ -124,6 +121,7 @@ class Trainer:
             else None
         )
         self.best = -math.inf
+        self.validated_at: int | None = None
         self.had_signal = False
         self.validations: dict[str, dict[str, float]] = {}
         self.tracker = self._tracker()
@@ -206,7 +204,7 @@ class Trainer:
         results, episodes = self.validator.run(self.engine, self.limits)
         if self.config.select_by not in results:
             raise UsageError(f"select_by {self.config.select_by!r} is not measured; allowed: {', '.join(results)}")
-        self.validations["last"] = results
+        self.validations["last"], self.validated_at = results, step
         self.validations.setdefault(phase, results)
         self.tracker.log(step, {f"validation/{name}": value for name, value in results.items()}, phase)
         self.tracker.log_transcripts(
@@ -217,7 +215,8 @@ class Trainer:
     # ---- what is kept ------------------------------------------------------------------------------------
 
     def _save(self, step: int) -> None:
-        value = self.validations.get("last", {}).get(self.config.select_by, -math.inf)
+        # A value from an earlier step would name a policy the best that nobody has measured.
+        value = self.validations["last"][self.config.select_by] if self.validated_at == step else -math.inf
         best = value > self.best
         self.best = max(self.best, value)
         state = {

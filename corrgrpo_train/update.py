@@ -56,7 +56,8 @@ def update(
         done: optimiser updates before this call, for the learning rate's warm-up.
 
     Returns:
-        `loss/policy`, `policy/…` and `tokens/trained`; `nan` where no token was trained on.
+        `loss/policy` (mean over the updates), `policy/grad_norm` (their largest, before clipping), `policy/…` (means
+        over the tokens) and `tokens/trained`; `nan` where no token was trained on.
     """
     parts = [_prepared(policy, part, config) for part in _parts(samples, config.updates_per_rollout)]
     if config.updates_per_rollout > 1:
@@ -162,7 +163,7 @@ def _metrics(sums: _Sums) -> dict[str, float]:
         return value / sums.tokens if sums.tokens else math.nan
 
     return {
-        "loss/policy": sums.loss if sums.tokens else math.nan,
+        "loss/policy": sums.loss / len(sums.grad_norms) if sums.grad_norms else math.nan,
         "policy/entropy": per_token(sums.entropy),
         "policy/clip_share": per_token(sums.clipped),
         "policy/ratio_mean": per_token(sums.ratio),

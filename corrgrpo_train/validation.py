@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from corrgrpo_train.config_checks import check_validation_split
 from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.measures import summary
@@ -37,18 +38,24 @@ class Validator:
             env: environment id.
             env_args: its constructor arguments; `split` is replaced.
             chat: the policy's chat template.
-            split: the held-out split; "test" is refused, for nothing may be selected on it.
+            split: the held-out split; "test" and "all" are refused, for nothing may be selected on test tasks.
             tasks: how many; all where the split has fewer.
             max_prompt_tokens: tasks with a longer first prompt are passed over.
             workers: threads in which environments step.
 
         Raises:
-            UsageError: if the split is "test" or the environment can't be made with a split.
+            UsageError: if the split is refused or the environment can't be made with a split.
         """
-        if split == "test":
-            raise UsageError("validation_split can't be 'test': a run must select nothing on it; use 'validation'")
+        check_validation_split(split)
         held_out = {**env_args, "split": split}
-        probe = GroupSampler(env, held_out, chat, groups=1, group_size=1, max_prompt_tokens=max_prompt_tokens, seed=0)
+        try:
+            probe = GroupSampler(
+                env, held_out, chat, groups=1, group_size=1, max_prompt_tokens=max_prompt_tokens, seed=0
+            )
+        except UsageError as error:
+            raise UsageError(
+                f"no validation on split {split!r}: {error}; an environment without splits needs --validation-tasks 0"
+            ) from error
         count = tasks if probe.tasks is None else min(tasks, probe.tasks)
         self.starts: list[Start] = []
         while len(self.starts) < count and probe.position < (probe.tasks or count):

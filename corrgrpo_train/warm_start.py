@@ -10,7 +10,7 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.packing import micro_batches
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner
+from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import TokenSequence
 from corrgrpo_train.rollout.groups import GroupSampler, checked
 
@@ -29,11 +29,7 @@ def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[T
     for _ in range(sampler.tasks or count):
         if len(sequences) == count:
             break
-        try:
-            sequence = _sequence(sampler.runners[0], sampler, chat)
-        except EnvironmentFailedError as failure:
-            logger.warning("a reference answer is left out: %s", failure)
-            continue
+        sequence = _sequence(sampler.runners[0], sampler, chat)
         if sequence is not None:
             sequences.append(sequence)
     if not sequences:
@@ -42,8 +38,16 @@ def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[T
 
 
 def _sequence(runner: EpisodeRunner, sampler: GroupSampler, chat: Chat) -> TokenSequence | None:
-    """Act out the next task's reference turn by turn; None if the task has no reference."""
-    observation = runner.reset(sampler.next_start())
+    """Act out the next task's reference turn by turn; None if the task has none or its environment fails."""
+    try:
+        return _acted_out(runner, sampler.next_start(), chat)
+    except EnvironmentFailedError as failure:
+        logger.warning("a reference answer is left out: %s", failure)
+        return None
+
+
+def _acted_out(runner: EpisodeRunner, start: Start, chat: Chat) -> TokenSequence | None:
+    observation = runner.reset(start)
     reference = getattr(runner.env.unwrapped, "reference", None)
     turns: Sequence[str] | None = checked(reference) if callable(reference) else None
     if not turns:

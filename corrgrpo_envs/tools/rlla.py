@@ -8,7 +8,7 @@ from corrgrpo_envs.env import MultiRewardEnv, Opening, Outcome
 from corrgrpo_envs.errors import DatasetError, shown, unknown
 from corrgrpo_envs.tasks import Task, TaskSet
 from corrgrpo_envs.tools.blocks import Layout, choose
-from corrgrpo_envs.tools.dialogues import KINDS, Dialogue
+from corrgrpo_envs.tools.dialogues import KINDS, Dialogue, Tool
 from corrgrpo_envs.tools.metrics import METRICS, metrics
 from corrgrpo_envs.tools.prompts import PROMPT_STYLES, read_template
 from corrgrpo_envs.tools.scoring import CORRGRPO, SCORINGS, Scorer
@@ -39,6 +39,7 @@ class RLLAEnv(MultiRewardEnv):
         render_mode: str | None = None,
         kinds: Iterable[str] | None = None,
         max_tools: int | None = None,
+        distractors: int | None = None,
         held_out: str | os.PathLike[str] | None = None,
         prompt_style: str = "compact",
         prompt_template: str | os.PathLike[str] | None = None,
@@ -58,6 +59,8 @@ class RLLAEnv(MultiRewardEnv):
             render_mode: None or `"ansi"`.
             kinds: keep only tasks of these kinds: `single`, `several`, `none`, `nested`, `history`.
             max_tools: keep only tasks that offer at most so many tools.
+            distractors: offer at most so many tools that the reference does not call, the first of them; 0 makes the
+                choice of the tool trivial. For prompts that are built here, not for rows that carry theirs.
             held_out: a data set whose prompts are dropped from this one.
             prompt_style: `"compact"` or `"published"`; rows that carry a prompt keep it.
             prompt_template: path of a prompt with placeholders, for all rows, see `prompts.read_template`.
@@ -80,7 +83,8 @@ class RLLAEnv(MultiRewardEnv):
             components=self._rewards.components,
         )
         self._kinds = None if kinds is None else _checked_kinds(kinds)
-        self._max_tools = None if max_tools is None else _checked_count("max_tools", max_tools)
+        self._max_tools = None if max_tools is None else _checked_count("max_tools", max_tools, 1)
+        self._distractors = None if distractors is None else _checked_count("distractors", distractors, 0)
         self._held_out = None if held_out is None else _checked_path("held_out", held_out)
         style = choose("prompt_style", prompt_style, PROMPT_STYLES)
         self._template = (
@@ -107,12 +111,14 @@ class RLLAEnv(MultiRewardEnv):
         """Pose the dialogue. The prompt lists the tools, so the observation's `tools` is empty."""
         dialogue: Dialogue = task.data
         if dialogue.messages and self._template is None:
+            if self._distractors is not None:
+                raise ValueError(f"distractors can't be used for task {task.id!r}: its row carries its prompt")
             return Opening(dialogue.messages)
         if not dialogue.tools:
             raise ValueError(
                 f"prompt_template can't be used for task {task.id!r}: its prompt has no list of tools to read"
             )
-        return Opening(self._prompt(dialogue.tools, dialogue.history))
+        return Opening(self._prompt(_offered(dialogue, self._distractors), dialogue.history))
 
     def answer(self, text: str) -> Outcome:
         """Score the answer."""
@@ -128,9 +134,20 @@ class RLLAEnv(MultiRewardEnv):
         return of_kind and (self._max_tools is None or len(task.data.tools) <= self._max_tools)
 
 
-def _checked_count(option: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{option} must be a whole number from 1 upwards, or None, not {shown(value)}")
+def _offered(dialogue: Dialogue, distractors: int | None) -> tuple[Tool, ...]:
+    """The dialogue's tools, in their order, with at most `distractors` that the reference does not call."""
+    if distractors is None:
+        return dialogue.tools
+    called = {call.name for call in dialogue.truth.calls or ()}
+    others = [tool.name for tool in dialogue.tools if tool.name not in called]
+    # A dialogue that needs no call still offers a tool not to be called.
+    kept = called.union(others[: distractors if called else max(1, distractors)])
+    return tuple(tool for tool in dialogue.tools if tool.name in kept)
+
+
+def _checked_count(option: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{option} must be a whole number from {least} upwards, or None, not {shown(value)}")
     return value
 
 

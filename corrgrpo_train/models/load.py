@@ -23,7 +23,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from corrgrpo_train.errors import UsageError
+from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.models.default import DEFAULT_MODEL, Progress, fetch_default_model
 from corrgrpo_train.models.tiny import build_tiny
 
@@ -76,8 +76,7 @@ def load_policy_model(
         progress: called with one line before each long step.
 
     Raises:
-        UsageError: the model cannot be had, is not a text-only causal language model, lacks weights, a
-        tokenizer,
+        UsageError: the model cannot be had, is not a text-only causal language model, lacks weights, a tokenizer,
             a chat template or an end token, or does not fit into memory.
     """
     target = usable_device(device)
@@ -220,9 +219,3 @@ def on_device(model: PreTrainedModel, name: str, device: torch.device) -> PreTra
         raise UsageError(
             f"model {name!r} ({gigabytes:.1f} GB in fp32) does not fit on {device}: {first_line(error)}"
         ) from error
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type where it has none."""
-    text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__

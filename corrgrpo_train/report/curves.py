@@ -16,14 +16,17 @@ EMA = 0.8
 """Weight of the past in the smoothed line."""
 
 DIAGNOSTICS = {
-    "correlation_sum_mean": ("Correlation sum Q", "mean over groups"),
-    "corrgrpo_to_grpo_mean": ("CorrGRPO's advantage over GRPO's", "ratio"),
-    "ratio_to_grpo_mean": ("This method's advantage over GRPO's", "ratio"),
+    "correlation_sum": ("Correlation sum Q", "mean over groups"),
+    "corrgrpo_to_grpo": ("CorrGRPO's advantage over GRPO's", "ratio"),
+    "ratio_to_grpo": ("This method's advantage over GRPO's", "ratio"),
     "correlation_mean": ("Correlation of components", "mean over pairs"),
     "constant_share_mean": ("Constant components", "share of groups"),
     "share_without_signal": ("Groups without a signal", "share of groups"),
 }
-"""Estimator diagnostics that are drawn, with title and unit."""
+"""Estimator diagnostics that are drawn, with title and unit; those of `AVERAGED` are made from several."""
+
+AVERAGED = ("correlation", "constant_share")
+"""Diagnostics with a number per pair or per component, drawn as their mean."""
 
 Points = list[tuple[float, float]]
 
@@ -90,17 +93,20 @@ def read_run(run_dir: Path) -> Run:
             float(row["step"])
         except (ValueError, TypeError, KeyError):
             raise UsageError(f"{path}, line {count}, is not a row of metrics") from None
-        rows.append(row | _mean_correlation(row))
+        rows.append(row | _averages(row))
     if not rows:
         raise UsageError(f"{path} has no rows yet")
     return Run(run_dir.resolve().name, rows)
 
 
-def _mean_correlation(row: Mapping[str, Any]) -> dict[str, float]:
-    """The mean of a row's pairwise correlations, under a name of its own; empty if it has none."""
-    pairs = [value for name, value in row.items() if name.startswith("estimator/correlation/")]
-    known = [value for value in pairs if value is not None]
-    return {"estimator/correlation_mean": math.fsum(known) / len(known)} if known else {}
+def _averages(row: Mapping[str, Any]) -> dict[str, float]:
+    """The means of a row's diagnostics per pair or component, under names of their own; without those it lacks."""
+    means = {}
+    for name in AVERAGED:
+        known = [value for key, value in row.items() if key.startswith(f"estimator/{name}/") and value is not None]
+        if known:
+            means[f"estimator/{name}_mean"] = math.fsum(known) / len(known)
+    return means
 
 
 def smooth(points: Points, past: float = EMA) -> Points:

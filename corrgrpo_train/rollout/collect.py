@@ -160,18 +160,23 @@ def _record(
 
 
 def _add(episode: Episode, result: Stepped) -> None:
-    """Add a step's reward; an episode's vector is the sum over its steps."""
+    """Add a step's reward; an episode's vector is the sum over its steps.
+
+    Raises:
+        EnvironmentFailedError: if a component or the reward is infinite: no reward, so the episode is not scored.
+        UsageError: if names, weights or the sum break the contract: training could not mean what it reports.
+    """
     components, weights = _vector(result.info, "reward_components"), _vector(result.info, "reward_weights")
     if set(components) != set(weights) or (episode.components and set(components) != set(episode.components)):
         raise UsageError(
             f"the environment's reward components must keep one set of names: {sorted(components)} with weights "
             f"{sorted(weights)}" + (f", before {sorted(episode.components)}" if episode.components else "")
         )
-    if not all(math.isfinite(weight) for weight in weights.values()):
+    if not all(map(math.isfinite, weights.values())):
         raise UsageError(f"the environment's reward_weights must be finite, not {weights}")
+    if any(map(math.isinf, (result.reward, *components.values()))):
+        raise EnvironmentFailedError(f"infinite rewards: {result.reward:g} of components {components}")
     total = sum(weights[name] * value for name, value in components.items() if weights[name] != 0)
-    if math.isinf(total) or any(math.isinf(value) for value in components.values()):
-        raise EnvironmentFailedError(f"reward components and their weighted sum must be finite or nan: {components}")
     # Either way of comparing must hold, for nothing compares with nan.
     if not (abs(result.reward - total) <= 1e-4 * (1 + abs(total)) or (math.isnan(result.reward) and math.isnan(total))):
         raise UsageError(

@@ -10,7 +10,8 @@ import gymnasium as gym
 
 import corrgrpo_envs  # noqa: F401  (registers the ids)
 from corrgrpo_envs.errors import shown, unknown
-from corrgrpo_train.errors import UsageError
+from corrgrpo_envs.registration import full_id
+from corrgrpo_train.errors import UsageError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
     Raises:
         UsageError: if the id is unknown, its package missing, or an argument wrong.
     """
-    full = name if "/" in name or ":" in name else f"corrgrpo/{name}"
+    full = full_id(name)
     try:
         # The checker looks at the first steps of every environment made; `check_env` is for tests.
         return gym.make(full, disable_env_checker=True, **arguments)
@@ -66,27 +67,19 @@ def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
         known = [key for key in known if "Vector-" not in key]
         raise UsageError(
             f"{unknown('env', full.removeprefix('corrgrpo/'), known)} Ids of other packages are written "
-            f"package:namespace/Name-v0 ({_first_line(error)})"
+            f"package:namespace/Name-v0 ({first_line(error)})"
         ) from error
     except ImportError as error:
         raise UsageError(f"env {name!r}: {error}; install the package or correct its name") from error
     except (ValueError, TypeError) as error:
-        raise UsageError(f"env {name!r}: {_first_line(error)}") from error
+        raise UsageError(f"env {name!r}: {first_line(error)}") from error
     except FAULTS as error:
         raise UsageError(f"env {name!r} can't be made: {told(error)}") from error
 
 
 def told(error: BaseException) -> str:
     """An error of an environment in one line: its type and the first line of its message."""
-    return f"{type(error).__name__}: {_first_line(error)}"
-
-
-def _first_line(error: BaseException) -> str:
-    try:
-        text = str(error).strip()
-    except Exception:  # it comes from outside: its message may fail as well
-        text = ""
-    return text.splitlines()[0][:500] if text else type(error).__name__
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 class EpisodeRunner:
@@ -174,7 +167,7 @@ def observed(observation: Any) -> dict[str, Any]:
         ValueError: for a role or tools that templates can't show.
     """
     if not isinstance(observation, Mapping) or not isinstance(observation.get("messages"), tuple | list):
-        raise TypeError(f"an observation must be a dict with a tuple 'messages', not {shown(observation)}")
+        raise TypeError(f"an observation must be a dict whose 'messages' hold the conversation, not {shown(observation)}")
     messages = tuple(_message(message) for message in observation["messages"])
     if not messages:
         raise ValueError("an observation must hold at least one message")

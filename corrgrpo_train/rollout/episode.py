@@ -53,7 +53,7 @@ class Episode:
         member: number of the episode in its group.
         task_id: the task, or the seed where the environment has no tasks.
         tokens: the episode's tokens.
-        components: raw reward components, summed over the steps; all `nan` if the environment failed.
+        components: raw reward components, summed over the steps; empty if the environment failed.
         weights: their weights, as the environment reported them.
         reward: the environment's own scalar, summed over the steps.
         status: the last step's status, or `"environment_error"`.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from corrgrpo_train.engines import Engine
-from corrgrpo_train.errors import UsageError
+from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.collect import Limits, collect
 from corrgrpo_train.rollout.environment import FAULTS, EnvironmentFailedError, EpisodeRunner, Start, observed, told
@@ -121,7 +121,8 @@ class GroupSampler:
 def _order(runner: EpisodeRunner, seed: int) -> TaskOrder | None:
     """The order of the environment's tasks, or None where it has none.
 
-    The environment is also reset once, so that a wrong data set or option is met here and not in an episode.
+    The environment is also reset once, so that a wrong data set, option or observation is met here and not in an
+    episode.
     """
     tasks = listed_tasks(runner)
     checked(lambda: observed(runner.env.reset(seed=seed)[0]))
@@ -149,6 +150,6 @@ def checked(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (ValueError, OSError, ImportError) as error:
-        raise UsageError(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__) from error
+        raise UsageError(first_line(error)) from error
     except FAULTS as error:
         raise UsageError(f"the environment fails before the first episode: {told(error)}") from error

@@ -211,6 +211,25 @@ def test_public_names():
     )
 
 
+def test_no_module_needs_torch_or_the_trainer():
+    code = (
+        "import importlib, pkgutil, corrgrpo_envs;"
+        "names = [m.name for m in pkgutil.walk_packages(corrgrpo_envs.__path__, 'corrgrpo_envs.')];"
+        "assert 'corrgrpo_envs.tools.rlla' in names, names;"
+        "[importlib.import_module(name) for name in names];"
+        "above = {'torch', 'transformers', 'corrgrpo_train'} & set(sys.modules);"
+        "assert not above, above"
+    )
+    paths = repr([path for path in sys.path if path])
+    run = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {paths}; {code}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+
+
 def test_importing_is_light_and_silent():
     code = (
         "import sys, corrgrpo_envs, gymnasium;"

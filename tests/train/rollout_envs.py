@@ -1,5 +1,7 @@
 """Small environments for the rollout's tests, registered by name."""
 
+import os
+import signal
 from typing import Any
 
 import gymnasium as gym
@@ -69,6 +71,18 @@ class FailingEnv(ToyEnv):
         return super().step(action)
 
 
+class MortalEnv(ToyEnv):
+    """Kills its process at the step call at which `left` reaches 0: a moment that no load of the machine moves."""
+
+    left = 0
+
+    def step(self, action):
+        MortalEnv.left -= 1
+        if MortalEnv.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
 class BareEnv(gym.Env):
     """Only what a third-party environment must do: no tasks, no reference, no finish."""
 
@@ -88,6 +102,8 @@ class BareEnv(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.word = "xyz"[self.np_random.integers(3)]
+        if self.fault == "no messages":
+            return {"text": self.word}, {}
         return {"messages": ({"role": "user", "content": self.word},)}, {}
 
     def step(self, action):
@@ -97,6 +113,8 @@ class BareEnv(gym.Env):
             del info["reward_components"]
         if self.fault == "other keys":
             weights["miss"] = 1.0
+        if self.fault == "infinite":
+            components["hit"] = float("inf")
         reward = 2 * components["hit"]
         if self.fault == "other reward":
             reward = 7.0
@@ -183,7 +201,14 @@ class FaultyEnv(gym.Env):
         return self.observe("step"), reward, len(self.messages) > 4, False, info
 
 
-ENTRIES = {"Toy": ToyEnv, "Failing": FailingEnv, "Bare": BareEnv, "Nan": NanEnv, "Faulty": FaultyEnv}
+ENTRIES = {
+    "Toy": ToyEnv,
+    "Failing": FailingEnv,
+    "Mortal": MortalEnv,
+    "Bare": BareEnv,
+    "Nan": NanEnv,
+    "Faulty": FaultyEnv,
+}
 for name, entry in ENTRIES.items():
     if f"rollout/{name}-v0" not in gym.registry:
         gym.register(f"rollout/{name}-v0", entry)

@@ -10,7 +10,6 @@ import torch
 from corrgrpo_train import checkpoint
 from corrgrpo_train.checkpoint import (
     best_checkpoint,
-    discard_after,
     latest_checkpoint,
     load_checkpoint,
     save_checkpoint,
@@ -135,7 +134,6 @@ def test_steps_are_ordered_as_numbers(tmp_path):
 def test_no_checkpoints(tmp_path):
     assert latest_checkpoint(tmp_path) is None
     assert best_checkpoint(tmp_path) is None
-    discard_after(tmp_path, 0)
 
 
 def test_incomplete_and_foreign_folders_are_ignored(tmp_path):
@@ -151,13 +149,6 @@ def test_a_step_can_be_saved_again(tmp_path):
     save(tmp_path, 1, state={"try": 1})
     path = save(tmp_path, 1, state={"try": 2})
     assert load_checkpoint(path).state == {"try": 2}
-    assert steps(tmp_path) == names(1)
-
-
-def test_discard_after(tmp_path):
-    for step in (1, 2, 3):
-        save(tmp_path, step, keep=9)
-    discard_after(tmp_path, 1)
     assert steps(tmp_path) == names(1)
 
 
@@ -196,7 +187,7 @@ def test_truncated_files_are_named_and_the_one_before_is_suggested(tmp_path, nam
     (path / name).write_bytes(content[:-5])
     message = error_of(path)
     assert f"{name} has {len(content) - 5} of {len(content)} bytes" in message
-    assert f"resume from the one before: {before}" in message
+    assert f"delete it, and --resume takes the one before: {before}" in message
     (path / name).unlink()
     assert f"{name} has 0 of" in error_of(path)
 

@@ -341,3 +341,9 @@ def test_the_table_is_as_the_script_writes_it() -> None:
     spec.loader.exec_module(script)
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert script.page_with_table(page) == page, "run: python docs/configuration_table.py"
+
+
+def test_the_environments_arguments_hold_the_weights() -> None:
+    assert Config(env="x").env_arguments == {}
+    config = Config(env="x", env_args={"size": 2}, reward_weights={"a": 0.5})
+    assert config.env_arguments == {"size": 2, "reward_weights": {"a": 0.5}}

@@ -9,9 +9,12 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from corrgrpo_train.advantages import estimate
+from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.report import curves
 from corrgrpo_train.report.__main__ import main
 from corrgrpo_train.report.curves import draw_curves, panels, read_run, smooth
+from corrgrpo_train.rollout import Episode, TokenSequence
 
 
 def write(folder: Path, rows: list[dict[str, Any]], tail: str = "") -> Path:
@@ -36,8 +39,8 @@ def a_run(folder: Path, warm: bool = True) -> Path:
                 "reward/mean": step / 5,
                 "components/format/mean": 1.0,
                 "components/$cost/mean": None if step == 2 else step / 10,
-                "estimator/correlation_sum_mean": 4.0,
-                "estimator/group_mean": 9.0,
+                "estimator/correlation_sum": 4.0,
+                "estimator/advantage_mean": 9.0,
                 "estimator/correlation/a/b": 0.5,
                 "estimator/correlation/a/c": None if step == 1 else 1.0,
                 "tokens/completion_mean": 30.0,
@@ -66,6 +69,20 @@ def test_series_leave_null_out_and_keep_phases_apart(tmp_path: Path) -> None:
 def test_the_mean_correlation_leaves_out_pairs_that_do_not_vary(tmp_path: Path) -> None:
     run = read_run(a_run(tmp_path / "run"))
     assert run.series("estimator/correlation_mean")[:2] == [(1, 0.5), (2, 0.75)]
+
+
+def test_every_diagnostic_of_a_trained_step_is_drawn(tmp_path: Path) -> None:
+    # What the trainer writes, not names written down here: a renamed diagnostic would lose its plot.
+    tokens, weights = TokenSequence([1, 2], [False, True], [0.0, -1.0]), {"a": 1.0, "b": 0.5}
+    episodes = [
+        Episode(n // 2, n % 2, "t", tokens, {"a": a, "b": b}, weights)
+        for n, (a, b) in enumerate([(0.0, 1.0), (1.0, 0.0), (0.0, 0.5), (1.0, 2.0)])
+    ]
+    components = [list(episode.components.values()) for episode in episodes]
+    result = estimate("corrgrpo", components, [0, 0, 1, 1], [1.0, 0.5])
+    row = {"step": 1, **step_metrics(episodes, ["a", "b"], result, {})}
+    titles = [panel.title for panel in panels([read_run(write(tmp_path / "run", [row]))])]
+    assert [title for title, _ in curves.DIAGNOSTICS.values() if title not in titles] == []
 
 
 def test_smoothing_is_the_weighted_mean_of_the_past() -> None:

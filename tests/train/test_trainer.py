@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -81,38 +80,29 @@ def test_it_learns(tmp_path):
     assert sum(shares[-5:]) / 5 > 0.5
 
 
-def start(arguments):
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/train'}"}
-    command = [sys.executable, "-m", "corrgrpo_train", *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+# Steps of the environment in the run below: 3 tasks validated, 3 references, 3 validated, 12 a rollout, 3 validated
+# after step 2. So the 2nd is in the first validation, the 53rd in the rollout of step 4, after step 2's checkpoint.
+MOMENTS = {"before any checkpoint": 2, "after a checkpoint": 53}
 
 
-def kill_when(run, process, condition):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
-@pytest.mark.parametrize("moment", ["after the first checkpoint", "before any checkpoint"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_run_continues_to_the_same_metrics_and_weights(tmp_path, moment):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     arguments = [*SMALL, "--steps", "7", "--warm-start", "3", "--updates-per-rollout", "2"]
+    arguments[1] = "rollout_envs:rollout/Mortal-v0"
     assert main([*arguments, "--output", str(whole)]) == 0
-    process = start([*arguments, "--output", str(killed)])
-    if moment == "before any checkpoint":
-        kill_when(killed, process, lambda: (killed / "metrics.jsonl").exists())
-    else:
-        # Step 3 is written and step 4's checkpoint is not there yet, or is being written.
-        kill_when(
-            killed,
-            process,
-            lambda: (killed / "metrics.jsonl").exists() and '"step": 3' in (killed / "metrics.jsonl").read_text(),
-        )
-    assert len(rows_until_torn(killed)) < len(rows(whole))
+    code = (
+        f"import rollout_envs, sys; rollout_envs.MortalEnv.left = {MOMENTS[moment]}; from corrgrpo_train import cli; "
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code + "sys.exit(cli.main())", *arguments, "--output", str(killed)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/train'}"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    steps = [row["step"] for row in rows(killed) if "reward/mean" in row]
+    assert steps == ([] if moment == "before any checkpoint" else [1, 2, 3])
     assert main([*arguments, "--output", str(killed), "--resume"]) == 0
     assert rows(killed) == rows(whole)
     one, other = (weights(run / "checkpoints/step_000007") for run in (whole, killed))
@@ -122,8 +112,16 @@ def test_a_killed_run_continues_to_the_same_metrics_and_weights(tmp_path, moment
     assert states[0].state == states[1].state
 
 
-def rows_until_torn(run):
-    return (run / "metrics.jsonl").read_text().splitlines() if (run / "metrics.jsonl").exists() else []
+def test_only_a_validated_checkpoint_can_be_the_best(tmp_path, monkeypatch):
+    rewards = iter([0.1, 0.5, 0.9])  # before training, after steps 2 and 4: each better than the one before
+    monkeypatch.setattr(
+        "corrgrpo_train.validation.Validator.run", lambda *_: ({"reward": next(rewards), "failed": 0.0}, [])
+    )
+    run = tmp_path / "run"
+    arguments = [*SMALL, "--steps", "4", "--checkpoint-every", "3", "--keep-checkpoints", "9", "--output", str(run)]
+    assert main(arguments) == 0
+    best = {step: load_checkpoint(run / f"checkpoints/step_00000{step}").best for step in (0, 3, 4)}
+    assert best == {0: True, 3: False, 4: True}
 
 
 def test_a_finished_run_can_be_made_longer(tmp_path):

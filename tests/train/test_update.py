@@ -90,11 +90,14 @@ def test_the_gradient_is_the_policy_gradient_whatever_the_pieces(tiny, aggregati
 
 def test_several_updates_take_whole_groups_in_turn(tiny):
     model, _ = tiny
-    recorder, _ = run(model, config(updates_per_rollout=3, aggregation="constant", aggregation_length=50))
+    recorder, metrics = run(model, config(updates_per_rollout=3, aggregation="constant", aggregation_length=50))
     assert len(recorder.gradients) == 3
     for part, gradient in enumerate(recorder.gradients):
         expected = expected_gradient(model, lambda _: 1 / (2 * 50), (2 * part, 2 * part + 1))
         assert torch.allclose(gradient, expected, rtol=1e-3, atol=1e-5 * expected.abs().max())
+    # At ratio 1 the loss of an update is −Σ w A over its tokens; what is logged is the mean of the three.
+    losses = [-a * n / (2 * 50) for a, n in zip(ADVANTAGES, LENGTHS, strict=True)]
+    assert metrics["loss/policy"] == pytest.approx(sum(losses) / 3, rel=1e-5)
 
 
 def test_later_updates_compare_with_the_policy_that_sampled(tiny):

@@ -37,11 +37,21 @@ def test_a_small_split_gives_all_its_tasks(tiny):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"split": "test"}, "'test'"), ({"max_prompt_tokens": 4}, "at most 4"), ({"split": "tset"}, "tset")],
+    [
+        ({"split": "test"}, "'test'"),
+        ({"split": "all"}, "'all'"),
+        ({"max_prompt_tokens": 4}, "at most 4"),
+        ({"split": "tset"}, "tset"),
+    ],
 )
 def test_what_cannot_be_validated_on(tiny, settings, message):
     with pytest.raises(UsageError, match=message):
         validator(tiny[1], **settings)
+
+
+def test_an_environment_without_splits_needs_to_go_without(tiny):
+    with pytest.raises(UsageError, match="--validation-tasks 0"):
+        Validator("rollout/Bare-v0", {}, Chat(tiny[1]), split="validation", tasks=2, max_prompt_tokens=2000)
 
 
 def test_failed_episodes_are_left_out_of_the_means(tiny):

@@ -43,6 +43,11 @@ def test_an_environment_without_references_is_refused(tiny):
         reference_sequences(source, chat, 2)
 
 
+def test_a_task_whose_environment_fails_is_passed_over(tiny):
+    source, chat = sampler(tiny[1], env="rollout/Failing-v0", fail="reset")  # task toy-1 of six
+    assert len(reference_sequences(source, chat, 100)) == 5
+
+
 def test_the_loss_is_the_mean_cross_entropy_and_falls(tiny):
     model, tokenizer = tiny
     source, chat = sampler(tokenizer)

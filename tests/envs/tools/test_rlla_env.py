@@ -205,6 +205,7 @@ def test_numpy_text_is_text():
         ({"prompt_template": ["a"]}, r"prompt_template must be a path or None, not \['a'\]"),
         ({"max_tools": 0}, "max_tools must be a whole number"),
         ({"max_tools": 2.0}, "max_tools must be a whole number"),
+        ({"distractors": -1}, "distractors must be a whole number from 0"),
         ({"prompt_style": "publish"}, "prompt_style 'publish' is unknown.*'published'"),
         ({"prompt_template": "nowhere"}, "prompt_template 'nowhere' cannot be read"),
         ({"scoring": "tool_rl"}, "scoring 'tool_rl' is unknown.*'toolrl'"),
@@ -234,6 +235,19 @@ def test_kinds_and_max_tools(folder):
         ids(kinds=["none"], max_tools=1)
     with pytest.raises(ValueError, match=r"is in split 'test'"):
         make(dataset=str(folder)).reset(options={"task_id": "e-1"})
+
+
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_distractors(count):
+    full, few = make(split="all").unwrapped, make(split="all", distractors=count).unwrapped
+    assert len(few.tasks) == len(full.tasks)
+    for task in full.tasks:
+        called = set(task.data.truth.names)
+        offered = [tool.name for tool in task.data.tools]
+        others = [name for name in offered if name not in called]
+        kept = called | set(others[: count if called else max(1, count)])
+        listing = few.reset(options={"task_id": task.id})[0]["messages"][0]["content"].split("Tools:\n")[1]
+        assert [line.partition("(")[0] for line in listing.splitlines()] == [n for n in offered if n in kept]
 
 
 def test_options_reach_the_score(folder):

@@ -116,11 +116,12 @@ def test_the_documentations_example():
     assert torch.allclose(found, estimate("corrgrpo", ROWS, LABELS, [1.0, 2.0], paper_exact=True).advantages)
 
 
-def test_only_torch_is_imported():
+@pytest.mark.parametrize("package", ["advantages", "objectives"])
+def test_only_torch_is_imported(package):
     """The package can be lifted: none of our own or of the trainer's dependencies comes along."""
     root = Path(__file__).resolve().parents[3]
     code = (
-        "import sys, torch; before = set(sys.modules); import corrgrpo_train.advantages;"
+        f"import sys, torch; before = set(sys.modules); import corrgrpo_train.{package};"
         "print({m.split('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)

@@ -169,6 +169,7 @@ def test_a_third_party_environment_needs_only_the_mandatory_part(tiny):
     ("fault", "message"),
     [
         ("no components", "reward_components"),
+        ("no messages", "'messages' hold the conversation"),
         ("other keys", "one set of names"),
         ("other reward", "other weights than it reports"),
         ("nan reward", "other weights than it reports"),
@@ -220,6 +221,11 @@ def test_an_environment_without_a_fault_is_trained_on(tiny):
 def test_a_rewritten_conversation_is_not_trained_on(tiny):
     episodes, *_ = rollout(tiny, "rollout/Bare-v0", {"fault": "rewrites"})
     assert all("rewritten" in episode.error and not episode.valid for episode in episodes)
+
+
+def test_an_infinite_reward_costs_its_episode_only(tiny):
+    episodes, *_ = rollout(tiny, "rollout/Bare-v0", {"fault": "infinite"})
+    assert all("infinite" in episode.error and not episode.valid for episode in episodes)
 
 
 def test_unscored_components_make_an_episode_invalid_unless_their_weight_is_zero(tiny):
