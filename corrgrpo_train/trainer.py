@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from corrgrpo_train.policy import Policy
 from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
+from corrgrpo_train.run_lock import RunLock
 from corrgrpo_train.tracking import Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
@@ -47,9 +48,12 @@ def train(config: Config) -> Path:
     Raises:
         UsageError: for settings that can't work, told in one line.
     """
-    trainer = Trainer(config)
     try:
-        trainer.run()
+        trainer = Trainer(config)
+        try:
+            trainer.run()
+        finally:
+            trainer.close()
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise UsageError(
@@ -57,8 +61,11 @@ def train(config: Config) -> Path:
                 f"what {config.run_dir} holds is kept"
             ) from error
         raise
-    finally:
-        trainer.close()
+    except OSError as error:  # what environments raise is dealt with where they are called
+        raise UsageError(
+            f"{error.filename or config.run_dir}: {error.strerror or error}; what the run folder holds is kept: make "
+            "room or correct the folder, then continue with --resume"
+        ) from error
     return config.run_dir
 
 
@@ -71,6 +78,7 @@ class Trainer:
         self.console = Console(config)
         torch.set_num_threads(config.threads or torch.get_num_threads())
         device = chosen_device(config.device)
+        self.lock = RunLock(config.run_dir) if config.resume else None
         self.checkpoint = _resumed(config) if config.resume else None
         source = config.model if self.checkpoint is None else str(self.checkpoint.policy_dir)
         loaded = load_policy_model(source, device=device, seed=config.seed, progress=self.console.note)
@@ -252,7 +260,9 @@ class Trainer:
 
     def _tracker(self) -> Tracker:
         if not self.config.resume:
-            return Tracker.start(self.config, self.console.note)
+            tracker = Tracker.start(self.config, self.console.note)
+            self.lock = RunLock(self.config.run_dir)
+            return tracker
         step = None if self.checkpoint is None else self.checkpoint.step
         return Tracker.resume(self.config, step, self.console.note)
 
@@ -295,11 +305,10 @@ class Trainer:
 
     def close(self) -> None:
         """Close environments and files."""
-        self.console.close()
-        self.tracker.close()
-        self.sampler.close()
-        if self.validator is not None:
-            self.validator.close()
+        with ExitStack() as closing:  # the last first, and all of them whatever one raises
+            for part in (self.lock, self.validator, self.sampler, self.tracker, self.console):
+                if part is not None:
+                    closing.callback(part.close)
 
 
 def estimated(episodes: Sequence[Episode], config: Config, step: int) -> tuple[list[str], Estimate | None]:

@@ -1,5 +1,6 @@
 """One rollout's updates: old log-probabilities, losses over micro-batches, optimiser steps."""
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
 from corrgrpo_train.packing import MicroBatch, micro_batches
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.episode import TokenSequence
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class _Sums:
     ratio: float = 0.0
     mismatch: float = 0.0
     loss: float = 0.0
+    skipped: int = 0
     grad_norms: list[float] = field(default_factory=list)
 
 
@@ -73,11 +77,25 @@ def update(
         scale = min(1.0, (done + number + 1) / config.warmup_steps) if config.warmup_steps else 1.0
         for settings in optimizer.param_groups:
             settings["lr"] = config.learning_rate * scale
-        norm = torch.nn.utils.clip_grad_norm_(policy.model.parameters(), config.max_grad_norm)
-        sums.grad_norms.append(float(norm))
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        norm = clipped_step(policy, optimizer, config.max_grad_norm)
+        sums.grad_norms.append(norm)
+        sums.skipped += not math.isfinite(norm)
     return _metrics(sums)
+
+
+def clipped_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
+    """Take one optimiser step with the gradient scaled down to `max_grad_norm` and return its norm before.
+
+    A gradient that is not finite is thrown away: the step would make every weight nan, for good, and the next
+    checkpoints with it.
+    """
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm))
+    if math.isfinite(norm):
+        optimizer.step()
+    else:
+        logger.warning("an update is left out: its gradient is not finite (norm %s)", norm)
+    optimizer.zero_grad(set_to_none=True)
+    return norm
 
 
 @dataclass(slots=True)
@@ -168,6 +186,7 @@ def _metrics(sums: _Sums) -> dict[str, float]:
         "policy/clip_share": per_token(sums.clipped),
         "policy/ratio_mean": per_token(sums.ratio),
         "policy/engine_mismatch": per_token(sums.mismatch),
-        "policy/grad_norm": max(sums.grad_norms, default=math.nan),
+        "policy/grad_norm": max(filter(math.isfinite, sums.grad_norms), default=math.nan),
+        "policy/updates_skipped": float(sums.skipped),
         "tokens/trained": float(sums.tokens),
     }

@@ -13,6 +13,7 @@ from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import TokenSequence
 from corrgrpo_train.rollout.groups import GroupSampler, checked
+from corrgrpo_train.update import clipped_step
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,5 @@ def supervised_steps(
                 piece = -policy.score(part, 1.0).logprobs.sum() / tokens
                 piece.backward()  # type: ignore[no-untyped-call]
                 loss += float(piece.detach())
-            torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            clipped_step(policy, optimizer, max_grad_norm)
             yield loss

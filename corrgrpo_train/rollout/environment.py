@@ -167,7 +167,9 @@ def observed(observation: Any) -> dict[str, Any]:
         ValueError: for a role or tools that templates can't show.
     """
     if not isinstance(observation, Mapping) or not isinstance(observation.get("messages"), tuple | list):
-        raise TypeError(f"an observation must be a dict whose 'messages' hold the conversation, not {shown(observation)}")
+        raise TypeError(
+            f"an observation must be a dict whose 'messages' hold the conversation, not {shown(observation)}"
+        )
     messages = tuple(_message(message) for message in observation["messages"])
     if not messages:
         raise ValueError("an observation must hold at least one message")

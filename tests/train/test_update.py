@@ -137,6 +137,20 @@ def test_learning_rate_warm_up_goes_on_over_steps(tiny):
     assert run(model, settings, done=3)[0].rates == pytest.approx([1e-9] * 3)
 
 
+def test_a_gradient_that_is_not_finite_is_thrown_away(tiny):
+    model, _ = tiny
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    settings = config(learning_rate=0.1)
+    recorder, metrics = run(model, settings, advantages=[math.inf, *ADVANTAGES[1:]])
+    assert recorder.gradients == []
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+    assert all(weight.grad is None for weight in model.parameters())
+    assert metrics["policy/updates_skipped"] == 1
+    assert math.isnan(metrics["policy/grad_norm"])
+    _, metrics = run(model, settings)
+    assert metrics["policy/updates_skipped"] == 0
+
+
 def test_gradients_are_clipped_by_norm(tiny):
     model, _ = tiny
     recorder, metrics = run(model, config(max_grad_norm=1e-3))
