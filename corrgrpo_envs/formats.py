@@ -38,7 +38,7 @@ def read_file(path: str) -> Numbered:
             raise DatasetError("the file is empty")
         rows = _read(os.path.abspath(path), state.st_mtime_ns, state.st_size)
     except OSError as error:
-        raise DatasetError(f"can't be read: {error.strerror or error}") from error
+        raise DatasetError(f"can't be read: {error.strerror or _first_line(error)}") from error
     if not rows:
         raise DatasetError("the file has no rows")
     return rows
@@ -141,7 +141,9 @@ def _arrow(path: str) -> Numbered:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    # A damaged file's bytes can be in the message.
+    line = next(iter(str(error).splitlines()), type(error).__name__)
+    return "".join(char if char.isprintable() else "?" for char in line)
 
 
 _READERS: dict[str, Callable[[str], Numbered]] = {

@@ -78,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _say("error: " + (" ".join(str(error).split()) or "not enough memory: lower --token-budget"))
         return 2
+    except RecursionError:  # a mapping on the command line, nested thousands of levels deep
+        if "--traceback" in arguments:
+            raise
+        _say("error: a value is nested too deeply")
+        return 2
 
 
 def _train(config: Config) -> None:

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
-from corrgrpo_envs.errors import suggestion
+from corrgrpo_envs.errors import shown, suggestion
 from corrgrpo_envs.registration import full_id
 from corrgrpo_train.errors import UsageError
 
@@ -225,11 +225,11 @@ def typed(name: str, value: Any, hint: Any) -> Any:
     if value is None and NoneType in allowed:
         return None
     kind = get_origin(allowed[0]) or allowed[0]
-    wrong = UsageError(f"{name} must be {expected(hint)}, not {value!r}")
+    wrong = UsageError(f"{name} must be {expected(hint)}, not {shown(value)}")
     if kind is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise wrong from None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise wrong
@@ -239,8 +239,30 @@ def typed(name: str, value: Any, hint: Any) -> Any:
         return {str(key): typed(f"{name}.{key}", item, float) for key, item in value.items()}
     try:
         return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        raise UsageError(f"{name} must be made of JSON values, not {value!r}") from None
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError(f"{name} must be made of JSON values, not {shown(value)}") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain data, and no key twice: of two values one would be ignored without a word."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            # Ten lines of them can stand for more values than fit into memory.
+            raise yaml.MarkedYAMLError(
+                problem="aliases (*name) are not read",
+                problem_mark=self.peek_event().start_mark,  # type: ignore[no-untyped-call]
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            name = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
+            if name in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
 
 
 def read_settings(text: str, source: str) -> dict[str, Any]:
@@ -254,9 +276,13 @@ def read_settings(text: str, source: str) -> dict[str, Any]:
         UsageError: if it is not such a mapping, or a key or value is wrong.
     """
     try:
-        settings = yaml.safe_load(text)
+        settings = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise UsageError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UsageError(f"{source} is nested too deeply") from None
+    except ValueError as error:  # a date that does not exist, a number of thousands of digits
+        raise UsageError(f"{source} holds a value that can't be read: {error}") from None
     if settings is None:
         return {}
     if not isinstance(settings, dict):

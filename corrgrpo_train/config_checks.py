@@ -17,6 +17,8 @@ _AT_LEAST = {
     "groups_per_step": 1,
     "group_size": 1,
     "updates_per_rollout": 1,
+    # Below, logits divided by it leave the range of the numbers.
+    "temperature": 1e-3,
     "max_prompt_tokens": 1,
     "max_new_tokens": 1,
     "max_episode_tokens": 2,
@@ -41,7 +43,7 @@ _AT_LEAST = {
     "threads": 1,
     "env_workers": 1,
 }
-_ABOVE_ZERO = ("temperature", "max_grad_norm")
+_ABOVE_ZERO = ("max_grad_norm",)
 _BELOW_ONE = ("beta1", "beta2")
 
 
@@ -127,9 +129,9 @@ def check_environment(config: Config) -> None:
     Raises:
         UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments.
     """
-    from corrgrpo_train.rollout.environment import make
+    from corrgrpo_train.rollout.environment import EpisodeRunner
 
-    make(config.env, config.env_arguments).close()
+    EpisodeRunner(config.env, config.env_arguments).close()
 
 
 def check_algorithm(config: Config) -> None:
@@ -138,7 +140,7 @@ def check_algorithm(config: Config) -> None:
     Raises:
         UsageError: if one is unknown, or the module that should register the estimator cannot be imported.
     """
-    from corrgrpo_train.advantages import ESTIMATORS
+    from corrgrpo_train.advantages import ESTIMATORS, estimate
     from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
 
     module = config.method.rpartition(":")[0]
@@ -152,5 +154,8 @@ def check_algorithm(config: Config) -> None:
     _one_of("aggregation", config.aggregation, AGGREGATIONS)
     try:
         ESTIMATORS[config.method_name].check_options(config.method_args)
+        if config.method_args:
+            # Values are checked by the estimator itself: better now than after a warm start and a rollout.
+            estimate(config.method_name, [[0.0], [1.0]], [0, 0], [1.0], lengths=[1, 1], **config.method_args)
     except ValueError as error:
         raise UsageError(f"method_args: {error}") from None

@@ -13,5 +13,8 @@ class UsageError(Exception):
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, at most 500 characters; its type where it has none."""
-    text = str(error).strip()
+    try:
+        text = str(error).strip()
+    except Exception:  # another package's error: its message may fail as well
+        text = ""
     return text.splitlines()[0][:500] if text else type(error).__name__

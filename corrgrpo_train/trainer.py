@@ -33,6 +33,7 @@ from corrgrpo_train.policy import Policy
 from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
+from corrgrpo_train.run_lock import RunLock
 from corrgrpo_train.tracking import Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
@@ -57,6 +58,11 @@ def train(config: Config) -> Path:
                 f"what {config.run_dir} holds is kept"
             ) from error
         raise
+    except OSError as error:  # what environments raise is dealt with where they are called
+        raise UsageError(
+            f"{error.filename or config.run_dir}: {error.strerror or error}; what the run folder holds is kept: make "
+            "room or correct the folder, then continue with --resume"
+        ) from error
     return config.run_dir
 
 
@@ -75,6 +81,8 @@ class Trainer:
         closing.callback(self.console.close)
         torch.set_num_threads(config.threads or torch.get_num_threads())
         device = chosen_device(config.device)
+        if config.resume:
+            closing.callback(RunLock(config.run_dir).close)
         self.checkpoint = _resumed(config) if config.resume else None
         source = config.model if self.checkpoint is None else str(self.checkpoint.policy_dir)
         loaded = load_policy_model(source, device=device, seed=config.seed, progress=self.console.note)
@@ -133,6 +141,8 @@ class Trainer:
         self.validations: dict[str, dict[str, float]] = {}
         self.tracker = self._tracker()
         closing.callback(self.tracker.close)
+        if not config.resume:
+            closing.callback(RunLock(config.run_dir).close)
 
     # ---- the loop ----------------------------------------------------------------------------------------
 

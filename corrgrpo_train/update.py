@@ -42,8 +42,8 @@ class _Sums:
     ratio: float = 0.0
     mismatch: float = 0.0
     loss: float = 0.0
-    grad_norms: list[float] = field(default_factory=list)
     skipped: int = 0
+    grad_norms: list[float] = field(default_factory=list)
 
 
 def update(
@@ -61,8 +61,7 @@ def update(
 
     Returns:
         `loss/policy` (mean over the updates), `policy/grad_norm` (their largest, before clipping), `policy/…` (means
-        over the tokens), `policy/skipped_updates` (their gradient was not finite) and `tokens/trained`; `nan` where no
-        token was trained on.
+        over the tokens) and `tokens/trained`; `nan` where no token was trained on.
     """
     parts = [_prepared(policy, part, config) for part in _parts(samples, config.updates_per_rollout)]
     if config.updates_per_rollout > 1:
@@ -78,16 +77,25 @@ def update(
         scale = min(1.0, (done + number + 1) / config.warmup_steps) if config.warmup_steps else 1.0
         for settings in optimizer.param_groups:
             settings["lr"] = config.learning_rate * scale
-        norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), config.max_grad_norm))
-        if math.isfinite(norm):
-            sums.grad_norms.append(norm)
-            optimizer.step()
-        else:
-            # One such step would leave nothing but nan in the weights.
-            sums.skipped += 1
-            logger.warning("an update with a gradient of norm %s is left out", norm)
-        optimizer.zero_grad(set_to_none=True)
+        norm = clipped_step(policy, optimizer, config.max_grad_norm)
+        sums.grad_norms.append(norm)
+        sums.skipped += not math.isfinite(norm)
     return _metrics(sums)
+
+
+def clipped_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
+    """Take one optimiser step with the gradient scaled down to `max_grad_norm` and return its norm before.
+
+    A gradient that is not finite is thrown away: the step would make every weight nan, for good, and the next
+    checkpoints with it.
+    """
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm))
+    if math.isfinite(norm):
+        optimizer.step()
+    else:
+        logger.warning("an update is left out: its gradient is not finite (norm %s)", norm)
+    optimizer.zero_grad(set_to_none=True)
+    return norm
 
 
 @dataclass(slots=True)
@@ -178,7 +186,7 @@ def _metrics(sums: _Sums) -> dict[str, float]:
         "policy/clip_share": per_token(sums.clipped),
         "policy/ratio_mean": per_token(sums.ratio),
         "policy/engine_mismatch": per_token(sums.mismatch),
-        "policy/grad_norm": max(sums.grad_norms, default=math.nan),
-        "policy/skipped_updates": float(sums.skipped),
+        "policy/grad_norm": max(filter(math.isfinite, sums.grad_norms), default=math.nan),
+        "policy/updates_skipped": float(sums.skipped),
         "tokens/trained": float(sums.tokens),
     }

@@ -1,16 +1,21 @@
 """Supervised steps on reference answers, before reinforcement learning."""
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import torch
 
+from corrgrpo_envs.errors import shown
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.packing import micro_batches
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import TokenSequence
-from corrgrpo_train.rollout.groups import GroupSampler
+from corrgrpo_train.rollout.groups import GroupSampler, checked
+from corrgrpo_train.update import clipped_step
+
+logger = logging.getLogger(__name__)
 
 
 def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[TokenSequence]:
@@ -37,15 +42,19 @@ def _sequence(runner: EpisodeRunner, sampler: GroupSampler, chat: Chat) -> Token
     """Act out the next task's reference turn by turn; None if the task has none or its environment fails."""
     try:
         return _acted_out(runner, sampler.next_start(), chat)
-    except EnvironmentFailedError:
-        return None  # the runner has told it; a task less costs nothing
+    except EnvironmentFailedError as failure:
+        logger.warning("a reference answer is left out: %s", failure)
+        return None
 
 
 def _acted_out(runner: EpisodeRunner, start: Start, chat: Chat) -> TokenSequence | None:
     observation = runner.reset(start)
-    turns: Sequence[str] | None = getattr(runner.env.unwrapped, "reference", lambda: None)()
+    reference = getattr(runner.env.unwrapped, "reference", None)
+    turns: Sequence[str] | None = checked(reference) if callable(reference) else None
     if not turns:
         return None
+    if not isinstance(turns, tuple | list) or not all(isinstance(text, str) for text in turns):
+        raise UsageError(f"the environment's reference() must return the texts of its turns, not {shown(turns)}")
     opening = tuple(dict(message) for message in observation["messages"])
     tools = observation.get("tools", "[]")
     sequence = TokenSequence()
@@ -84,7 +93,5 @@ def supervised_steps(
                 piece = -policy.score(part, 1.0).logprobs.sum() / tokens
                 piece.backward()  # type: ignore[no-untyped-call]
                 loss += float(piece.detach())
-            torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            clipped_step(policy, optimizer, max_grad_norm)
             yield loss

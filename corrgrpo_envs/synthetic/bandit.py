@@ -6,6 +6,7 @@ method does with correlated, opposed or unequally scaled components can be studi
 
 import math
 import string
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -80,7 +81,9 @@ class CorrelatedBandit(MultiRewardEnv):
         self.scales = _scales(scales, count)
         self.noise = _at_least_zero("noise", noise)
         self.correlation = _correlation_matrix(correlation, count)
-        self.show_means = bool(show_means)
+        if not isinstance(show_means, bool):
+            raise ValueError(f"show_means must be True or False, not {shown(show_means)}")
+        self.show_means = show_means
         super().__init__(
             split=split,
             dataset=dataset,
@@ -177,7 +180,7 @@ def _correlation_matrix(correlation: object, count: int) -> Rows:
     form = f"a number or a {count} × {count} correlation matrix (symmetric, ones on the diagonal)"
     try:
         matrix = np.array(correlation, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"correlation must be {form}, not {shown(correlation)}") from None
     if matrix.ndim == 0:
         matrix = np.where(np.eye(count) == 1, 1.0, matrix)
@@ -201,7 +204,7 @@ def _scales(scales: Sequence[float] | None, count: int) -> tuple[float, ...]:
 
 
 def _at_least_zero(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{what} must be a finite number, at least 0, not {shown(value)}")
     return float(value)
 

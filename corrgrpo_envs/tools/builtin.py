@@ -39,27 +39,41 @@ def read_builtin(folder: Traversable) -> Iterator[Task[Dialogue]]:
     except OSError as error:
         raise DatasetError(f"{folder} has tools.json and needs a folder 'dialogues' beside it: {error}") from None
     for file in sorted(files, key=lambda file: file.name):
-        for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
+        for number, line in enumerate(_text(file).split("\n"), start=1):
             if not line.strip():
                 continue
             try:
                 yield _task(json.loads(line), tools)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 reason = f"has no field {error}" if isinstance(error, KeyError) else str(error)
                 raise DatasetError(f"{file}, line {number}: {reason}") from None
 
 
 def _read_tools(file: Traversable) -> dict[str, Tool]:
     try:
-        tools = [tool_of(data) for data in json.loads(file.read_text(encoding="utf-8"))]
-    except (ValueError, TypeError) as error:
+        tools = [tool_of(data) for data in json.loads(_text(file))]
+    except DatasetError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
         raise DatasetError(f"{file}: {error}") from None
     return {tool.name: tool for tool in tools}
+
+
+def _text(file: Traversable) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DatasetError(f"{file} can't be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{file} is not UTF-8 text: {error}; save it as UTF-8") from None
 
 
 def _task(row: Any, tools: Mapping[str, Tool]) -> Task[Dialogue]:
     if not isinstance(row, dict):
         raise ValueError(f"must be an object, not {shown(row)}")
+    for field, value in (("id", row["id"]), ("thought", row["thought"]), ("response", row.get("response") or "")):
+        if not isinstance(value, str):
+            raise ValueError(f"field {field!r} must be text, not {shown(value)}")
     offered = []
     for name in row["tools"]:
         if name not in tools:

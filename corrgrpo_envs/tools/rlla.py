@@ -85,9 +85,11 @@ class RLLAEnv(MultiRewardEnv):
         self._kinds = None if kinds is None else _checked_kinds(kinds)
         self._max_tools = None if max_tools is None else _checked_count("max_tools", max_tools, 1)
         self._distractors = None if distractors is None else _checked_count("distractors", distractors, 0)
-        self._held_out = None if held_out is None else os.fspath(held_out)
+        self._held_out = None if held_out is None else _checked_path("held_out", held_out)
         style = choose("prompt_style", prompt_style, PROMPT_STYLES)
-        self._template = None if prompt_template is None else read_template(os.fspath(prompt_template))
+        self._template = (
+            None if prompt_template is None else read_template(_checked_path("prompt_template", prompt_template))
+        )
         self._prompt = self._template or style
         self._scorer = Scorer(Layout(separator, think, tag_in_thought), matching, surplus_penalty)
 
@@ -149,7 +151,16 @@ def _checked_count(option: str, value: int, least: int) -> int:
     return value
 
 
+def _checked_path(option: str, value: str | os.PathLike[str]) -> str:
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise ValueError(f"{option} must be a path or None, not {shown(value)}")
+    return path
+
+
 def _checked_kinds(kinds: Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(kinds, Iterable):
+        raise ValueError(f"kinds must be names out of {KINDS}, or None for all, not {shown(kinds)}")
     names = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     if not names:
         raise ValueError(f"kinds must name at least one of {KINDS}, or be None for all")

@@ -6,6 +6,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from corrgrpo_envs.datasets import read_rows
+from corrgrpo_envs.errors import DatasetError, shown
 from corrgrpo_envs.tasks import Task, with_validation
 from corrgrpo_envs.tools.builtin import read_builtin
 from corrgrpo_envs.tools.dialogues import Dialogue, without_overlap
@@ -52,5 +53,8 @@ def _builtin_folder(dataset: str) -> Traversable | None:
 def _state(dataset: str) -> object:
     """Changes when a file of the data set does, so that a changed file is read again."""
     path = Path(dataset).expanduser()
-    found = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found if file.is_file())
+    try:
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found if file.is_file())
+    except OSError as error:
+        raise DatasetError(f"data set {shown(dataset)} can't be read: {error.strerror or error}") from None

@@ -91,6 +91,8 @@ def _task(fields: _Fields, row: Row) -> Task[Dialogue]:
         history = rest
     # Positions count from 0, as in the published files.
     place = row.number - 1 if fields.position is None else fields.position
+    if not isinstance(place, int | str):
+        raise ValueError(f"its position must be a whole number, not {shown(place)}")
     task_id = f"{fields.split or PurePath(row.source).name.split('.')[0]}-{place}"
     split = split_of(Row({"split": fields.split}, row.source, row.number), row.source, task_id)
     tools = offered_tools(fields.messages[0]["content"])

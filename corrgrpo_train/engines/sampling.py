@@ -24,7 +24,8 @@ def draw(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, T
         temperature: the logits are divided by it; 0 takes the most probable token.
 
     Returns:
-        token ids (B,) and their float32 log-probabilities (B,): at the temperature, or at 1 when greedy.
+        token ids (B,) and their float32 log-probabilities (B,): at the temperature, or at 1 when greedy. Where the
+        logits are not numbers, the log-probability is nan.
     """
     scaled = logits.float() if temperature in (0, 1) else logits.float() / temperature
     logprobs = scaled - torch.logsumexp(scaled, dim=-1, keepdim=True)
@@ -36,5 +37,6 @@ def draw(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, T
         # picks a token of probability 0, since its cumulative value does not exceed its predecessor's.
         point = uniform.to(cumulative.dtype).unsqueeze(-1) * cumulative[:, -1:]
         point = torch.minimum(point, torch.nextafter(cumulative[:, -1:], cumulative.new_zeros(())))
-        tokens = torch.searchsorted(cumulative, point, right=True).squeeze(-1)
+        # Beyond the vocabulary it can only lie where the logits are nan, which the caller sees in what is returned.
+        tokens = torch.searchsorted(cumulative, point, right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
     return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

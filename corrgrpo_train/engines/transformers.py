@@ -14,6 +14,7 @@ from transformers import DynamicCache
 from corrgrpo_train.engines.base import Completion, SamplingRequest
 from corrgrpo_train.engines.cache import roomy_cache
 from corrgrpo_train.engines.sampling import draw, uniforms
+from corrgrpo_train.errors import UsageError
 
 
 class TransformersEngine:
@@ -35,7 +36,11 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[SamplingRequest], *, temperature: float) -> list[Completion]:
-        """Sample one completion per request, in order; temperature 0 is greedy."""
+        """Sample one completion per request, in order; temperature 0 is greedy.
+
+        Raises:
+            UsageError: if the model's output is not numbers any more: training has diverged.
+        """
         training = self.model.training
         self.model.eval()
         try:
@@ -78,6 +83,11 @@ class TransformersEngine:
                 cache.batch_select_indices(keep)
             mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
             logits = self._forward(drawn.unsqueeze(-1), mask, mask.sum(1, keepdim=True) - 1, cache)
+        if not logprobs.isfinite().all():
+            raise UsageError(
+                "the policy's probabilities are not numbers any more (nan): training has diverged; start again with a "
+                "lower learning_rate or max_grad_norm"
+            )
         return [
             Completion(
                 token_ids=tuple(tokens[row, : lengths[row]].tolist()),

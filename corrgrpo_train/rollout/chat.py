@@ -5,8 +5,9 @@ opening, the sampled tokens, the tokenised text between two assistant turns, the
 """
 
 import json
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from corrgrpo_train.errors import UsageError
@@ -65,9 +66,9 @@ class Chat:
 
     def opening(self, messages: Sequence[Message], tools: str = "[]") -> list[int]:
         """Token ids of an episode's first messages, up to where the assistant begins to write."""
+        hidden: dict[str, str] = {}
         plain, schemas = self._fitted(messages, tools)
-        marks = self._marks(plain)
-        return self._tokens(self._render(self._marked(plain, marks), schemas), plain, marks)
+        return self._tokens(self._render(self._guarded(plain, hidden), self._safe(schemas, hidden)), hidden)
 
     def continuation(
         self, opening: Sequence[Message], tools: str, added: Sequence[Message], *, after_eos: bool
@@ -100,14 +101,13 @@ class Chat:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _tail(self, opening: Sequence[Message], schemas: list[Any], added: Sequence[Message]) -> list[int]:
-        mark = self._mark()
-        marks = self._marks([*opening, *added])
-        head = [*self._marked(opening, marks[: len(opening)]), {"role": "assistant", "content": mark}]
-        text = self._render([*head, *self._marked(added, marks[len(opening) :])], schemas)
-        _, found, after = text.rpartition(mark)
+        mark, hidden = self._mark(), dict[str, str]()
+        turn: Message = {"role": "assistant", "content": mark}
+        messages = [*self._guarded(opening, hidden), turn, *self._guarded(added, hidden)]
+        _, found, after = self._render(messages, self._safe(schemas, hidden)).rpartition(mark)
         if not found:
             raise UsageError("the chat template does not show the assistant's text; it can't be used for rollouts")
-        return self._tokens(after, added, marks[len(opening) :])
+        return self._tokens(after, hidden)
 
     def _fitted(self, messages: Sequence[Message], tools: str) -> tuple[list[Message], list[Any]]:
         """Messages and schemas in the form that this template takes."""
@@ -140,45 +140,70 @@ class Chat:
             out.append({"role": role, "content": content})
         return out
 
-    def _marks(self, messages: Sequence[Message]) -> list[str | None]:
-        """A placeholder for each message that contains the text of a special token, None for the others.
+    def _guarded(self, messages: Sequence[Message], hidden: dict[str, str]) -> list[Message]:
+        """Put a mark in place of each content that holds the text of a special token; keep it in `hidden`.
 
         Such text comes from outside (a tool's output, say) and could forge the end of a turn; it must be
         tokenised as plain characters. All other messages are rendered and tokenised in one piece.
         """
-        return [
-            self._mark() if any(text in message["content"] for text in self._special) else None for message in messages
-        ]
+        guarded = []
+        for message in messages:
+            content = message["content"]
+            if any(text in content for text in self._special):
+                content = self._hide(content, hidden)
+            guarded.append({"role": message["role"], "content": content})
+        return guarded
 
-    def _tokens(self, text: str, messages: Sequence[Message], marks: Sequence[str | None]) -> list[int]:
-        """Tokenise rendered text, replacing each placeholder by the tokens of its message's plain characters."""
+    def _safe(self, value: Any, hidden: dict[str, str]) -> Any:
+        """Tool schemas with a mark in place of each text of a special token in any of their strings.
+
+        Only that text and not the whole string is hidden: a template may write strings as JSON, escapes and all.
+        """
+        if isinstance(value, str):
+            value = self._clean(value)
+            for text in self._special:
+                if text in value:
+                    value = value.replace(text, self._hide(text, hidden))
+            return value
+        if isinstance(value, list):
+            return [self._safe(item, hidden) for item in value]
+        if isinstance(value, dict):
+            return {self._safe(key, hidden): self._safe(item, hidden) for key, item in value.items()}
+        return value
+
+    def _hide(self, text: str, hidden: dict[str, str]) -> str:
+        mark = self._mark()
+        hidden[mark] = text
+        return mark
+
+    def _tokens(self, text: str, hidden: Mapping[str, str]) -> list[int]:
+        """Tokenise rendered text, replacing each mark by the tokens of the plain characters that it hides."""
         ids: list[int] = []
-        for message, mark in zip(messages, marks, strict=True):
-            if mark is None or mark not in text:
-                continue
-            before, _, text = text.partition(mark)
-            ids += self.tokenizer(before, add_special_tokens=False).input_ids if before else []
-            ids += self.tokenizer(message["content"], add_special_tokens=False, split_special_tokens=True).input_ids
-        return ids + (self.tokenizer(text, add_special_tokens=False).input_ids if text else [])
+        for piece in re.split("(" + "|".join(hidden) + ")", text) if hidden else [text]:
+            if piece in hidden:
+                ids += self.tokenizer(hidden[piece], add_special_tokens=False, split_special_tokens=True).input_ids
+            elif piece:
+                ids += self.tokenizer(piece, add_special_tokens=False).input_ids
+        return ids
 
     def _render(self, messages: Sequence[Message], schemas: list[Any]) -> str:
-        text: str = self.tokenizer.apply_chat_template(
-            list(messages), tools=schemas or None, add_generation_prompt=True, tokenize=False
-        )
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                list(messages), tools=schemas or None, add_generation_prompt=True, tokenize=False
+            )
+        except Exception as error:  # a template may refuse a conversation in any way that Jinja allows
+            roles = ", ".join(message["role"] for message in messages)
+            raise UsageError(
+                f"the model's chat template refuses a conversation of the roles {roles}: {error}; use another model "
+                "or change its chat_template"
+            ) from error
         return text
 
     def _shows(self, text: str, messages: Sequence[Message], schemas: list[Any] | None = None) -> bool:
         try:
             return text in self._render(messages, schemas or [])
-        except Exception:  # a template may refuse a role in any way that Jinja allows
+        except UsageError:
             return False
-
-    @staticmethod
-    def _marked(messages: Sequence[Message], marks: Sequence[str | None]) -> list[Message]:
-        return [
-            message if mark is None else {"role": message["role"], "content": mark}
-            for message, mark in zip(messages, marks, strict=True)
-        ]
 
     @staticmethod
     def _mark() -> str:

@@ -1,5 +1,6 @@
 """Collecting episodes in lockstep: all live episodes take their turn together, in a fixed order."""
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,8 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.rollout.chat import Chat, Message
 from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start, Stepped
 from corrgrpo_train.rollout.episode import Episode
+
+_STATUS_LENGTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +172,13 @@ def _add(episode: Episode, result: Stepped) -> None:
             f"the environment's reward components must keep one set of names: {sorted(components)} with weights "
             f"{sorted(weights)}" + (f", before {sorted(episode.components)}" if episode.components else "")
         )
+    if not all(map(math.isfinite, weights.values())):
+        raise UsageError(f"the environment's reward_weights must be finite, not {weights}")
     if any(map(math.isinf, (result.reward, *components.values()))):
         raise EnvironmentFailedError(f"infinite rewards: {result.reward:g} of components {components}")
     total = sum(weights[name] * value for name, value in components.items() if weights[name] != 0)
-    if abs(result.reward - total) > 1e-4 * (1 + abs(total)):
+    # Either way of comparing must hold, for nothing compares with nan.
+    if not (abs(result.reward - total) <= 1e-4 * (1 + abs(total)) or (math.isnan(result.reward) and math.isnan(total))):
         raise UsageError(
             f"the environment returned reward {result.reward:g}, but its weighted components sum to {total:g}; "
             "training would use other weights than it reports"
@@ -180,18 +186,34 @@ def _add(episode: Episode, result: Stepped) -> None:
     episode.components = {name: episode.components.get(name, 0.0) + value for name, value in components.items()}
     episode.weights = weights
     episode.reward += result.reward
-    episode.status = str(result.info.get("status", ""))
-    episode.metrics = {name: float(value) for name, value in result.info.get("metrics", {}).items()}
+    # It becomes the name of a measure: a word, not an essay.
+    episode.status = str(result.info.get("status", ""))[:_STATUS_LENGTH]
+    episode.metrics = _metrics(result.info.get("metrics"))
     episode.truncated = result.truncated
 
 
 def _vector(info: Mapping[str, Any], key: str) -> dict[str, float]:
     try:
-        return {str(name): float(value) for name, value in info[key].items()}
+        return {str(name): _number(value) for name, value in info[key].items()}
     except (KeyError, AttributeError, TypeError, ValueError):
         raise UsageError(
             f"the environment's info must hold {key!r}, a dict of numbers by component name (see docs/environments.md)"
         ) from None
+
+
+def _metrics(metrics: Any) -> dict[str, float]:
+    """The numbers among the metrics: they are welcome, not required."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+        with contextlib.suppress(TypeError, ValueError):
+            found[str(name)] = _number(value)
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):  # which float() would read
+        raise TypeError(f"a text is no number: {value!r}")
+    return float(value)
 
 
 def _fail(episode: Episode, failure: EnvironmentFailedError) -> None:

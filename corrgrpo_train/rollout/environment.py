@@ -1,6 +1,7 @@
 """One environment as the rollout sees it: made, reset to a task, stepped, and repaired once if it fails."""
 
 import inspect
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,11 +10,15 @@ from typing import Any
 import gymnasium as gym
 
 import corrgrpo_envs  # noqa: F401  (registers the ids)
-from corrgrpo_envs.errors import unknown
+from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_envs.registration import full_id
 from corrgrpo_train.errors import UsageError, first_line
 
 logger = logging.getLogger(__name__)
+
+# What an environment may raise without ending the run; `sys.exit` in a step is a fault like any other.
+FAULTS = (Exception, SystemExit)
+ROLES = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The result of one step."""
+    """The result of one step; the observation is checked only where the episode goes on."""
 
     observation: Mapping[str, Any]
     reward: float
@@ -41,7 +46,7 @@ class Stepped:
 
 
 class EnvironmentFailedError(Exception):
-    """The environment raised twice on the same episode."""
+    """The environment raised twice on the same episode, or gave what no episode can be made of."""
 
 
 def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
@@ -72,6 +77,8 @@ def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
         raise UsageError(f"env {name!r}: {problem}") from error
     except ValueError as error:
         raise UsageError(f"env {name!r}: {error}") from error
+    except FAULTS as error:
+        raise UsageError(f"env {name!r} can't be made: {told(error)}") from error
 
 
 def _unknown_argument(full: str, arguments: Mapping[str, Any]) -> ValueError | None:
@@ -88,6 +95,11 @@ def _unknown_argument(full: str, arguments: Mapping[str, Any]) -> ValueError | N
             what = "reward weights for an environment without" if name == "reward_weights" else "env_args"
             return unknown(what, name, parameters)
     return None
+
+
+def told(error: BaseException) -> str:
+    """An error of an environment in one line: its type and the first line of its message."""
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 class EpisodeRunner:
@@ -108,63 +120,109 @@ class EpisodeRunner:
         self._start, self._actions = start, []
         try:
             return self._reset()
-        except Exception as error:
+        except FAULTS as error:
             return self._replayed(error)
 
     def step(self, text: str) -> Stepped:
         """Take the assistant's text."""
-        result = self._repaired(lambda: self.env.step(text))
+        stepped = self._repaired(lambda: _stepped(self.env.step(text)))
         self._actions.append(text)
-        return _stepped(result)
+        return stepped
 
     def finish(self, text: str) -> Stepped:
         """Break the episode off after `text`; an environment without `finish` takes it as an ordinary step."""
-        stepped = _stepped(self._repaired(lambda: getattr(self.env.unwrapped, "finish", self.env.step)(text)))
+        stepped = self._repaired(lambda: _stepped(self._finishing()(text), last=True))
         return Stepped(stepped.observation, stepped.reward, True, True, stepped.info)
 
     def close(self) -> None:
         """Close the environment; a failure here costs nothing."""
         try:
             self.env.close()
-        except Exception as error:
-            logger.warning("closing environment %s failed: %s", self.name, error)
+        except FAULTS as error:
+            logger.warning("closing environment %s failed: %s", self.name, told(error))
+
+    def _finishing(self) -> Callable[[str], Any]:
+        finish = getattr(self.env.unwrapped, "finish", None)
+        return finish if callable(finish) else self.env.step
 
     def _reset(self) -> Mapping[str, Any]:
         assert self._start is not None
         options = {} if self._start.task_id is None else {"task_id": self._start.task_id}
         observation, _ = self.env.reset(seed=self._start.seed, options=options)
-        return dict(observation)
+        return observed(observation)
 
-    def _repaired(self, call: Callable[[], Any]) -> Any:
+    def _repaired(self, call: Callable[[], Stepped]) -> Stepped:
         try:
             return call()
-        except Exception as error:
+        except UsageError:  # the environment is not of a kind that can be trained on
+            raise
+        except FAULTS as error:
             self._replayed(error)
         try:
             return call()
-        except Exception as error:
-            raise EnvironmentFailedError(f"{type(error).__name__}: {error}") from error
+        except UsageError:
+            raise
+        except FAULTS as error:
+            raise EnvironmentFailedError(told(error)) from error
 
-    def _replayed(self, cause: Exception) -> Mapping[str, Any]:
+    def _replayed(self, cause: BaseException) -> Mapping[str, Any]:
         """Make the environment anew and bring it to where it was; return the first observation."""
-        logger.warning("environment %s failed, trying once more: %s: %s", self.name, type(cause).__name__, cause)
+        logger.warning("environment %s failed, trying once more: %s", self.name, told(cause))
         try:
             self.close()
             self.env = make(self.name, self.arguments)
             observation = self._reset()
             for text in self._actions:
                 self.env.step(text)
-        except Exception as error:
-            raise EnvironmentFailedError(f"{type(error).__name__}: {error}") from error
+        except FAULTS as error:
+            raise EnvironmentFailedError(told(error)) from error
         return observation
 
 
-def _stepped(result: tuple[Any, Any, Any, Any, dict[str, Any]]) -> Stepped:
+def observed(observation: Any) -> dict[str, Any]:
+    """The observation with its messages and tools in the contract's types and nothing else.
+
+    Raises:
+        TypeError: if a part is missing or of another type.
+        ValueError: for a role or tools that templates can't show.
+    """
+    if not isinstance(observation, Mapping) or not isinstance(observation.get("messages"), tuple | list):
+        raise TypeError(
+            f"an observation must be a dict whose 'messages' hold the conversation, not {shown(observation)}"
+        )
+    messages = tuple(_message(message) for message in observation["messages"])
+    if not messages:
+        raise ValueError("an observation must hold at least one message")
+    tools = observation.get("tools", "[]")
+    if not isinstance(tools, str):
+        raise TypeError(f"an observation's 'tools' must be JSON text, not {shown(tools)}")
+    schemas = json.loads(tools)
+    if not isinstance(schemas, list) or not all(isinstance(schema, dict) for schema in schemas):
+        raise ValueError(f"an observation's 'tools' must be a JSON list of objects, not {shown(tools)}")
+    return {"messages": messages, "tools": tools}
+
+
+def _message(message: Any) -> dict[str, str]:
+    if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
+        raise TypeError(f"a message must be a dict with a role and a text 'content', not {shown(message)}")
+    # Templates write the role as it is: another text could end the turn and forge the next one.
+    if message.get("role") not in ROLES:
+        raise unknown("the role of a message", message.get("role"), ROLES)
+    return {"role": str(message["role"]), "content": str(message["content"])}
+
+
+def _stepped(result: Any, *, last: bool = False) -> Stepped:
+    if not isinstance(result, tuple) or len(result) != 5:
+        raise UsageError(
+            "the environment's step must return (observation, reward, terminated, truncated, info), "
+            f"not {shown(result)}"
+        )
     observation, reward, terminated, truncated, info = result
+    ended = last or bool(terminated or truncated)
     try:
         scalar = float(reward)
     except (TypeError, ValueError):
         raise UsageError(
             f"the environment's reward must be one number, not {type(reward).__name__}; train on the id without Vector"
         ) from None
-    return Stepped(observation, scalar, bool(terminated or truncated), bool(truncated), info)
+    return Stepped({} if ended else observed(observation), scalar, ended, bool(truncated), info)

@@ -7,7 +7,7 @@ from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.collect import Limits, collect
-from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
+from corrgrpo_train.rollout.environment import FAULTS, EnvironmentFailedError, EpisodeRunner, Start, observed, told
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.rollout.task_order import TaskOrder
 
@@ -125,19 +125,24 @@ def _order(runner: EpisodeRunner, seed: int) -> TaskOrder | None:
     episode.
     """
     tasks = listed_tasks(runner)
-    observation, _ = checked(lambda: runner.env.reset(seed=seed))
-    if not isinstance(observation, Mapping) or not observation.get("messages"):
-        raise UsageError(
-            "the environment's observation must be a dict whose 'messages' hold the conversation, each message a dict "
-            "of role and content (see docs/environments.md)"
-        )
+    checked(lambda: observed(runner.env.reset(seed=seed)[0]))
     return None if tasks is None else TaskOrder([task for task, _ in tasks], [kind for _, kind in tasks], seed)
 
 
 def listed_tasks(runner: EpisodeRunner) -> list[tuple[str, str]] | None:
-    """(id, kind) of every task of the environment, or None where it has no list of tasks."""
+    """(id, kind) of every task of the environment, or None where it has no list of tasks.
+
+    Raises:
+        UsageError: if the list can't be read or is empty.
+    """
     tasks = checked(lambda: getattr(runner.env.unwrapped, "tasks", None))
-    return None if tasks is None else [(task.id, getattr(task, "kind", "")) for task in tasks]
+    try:
+        listed = [(task.id, str(getattr(task, "kind", ""))) for task in tasks]
+    except (TypeError, AttributeError):  # another package's environment may call anything `tasks`
+        return None
+    if not listed:
+        raise UsageError("the environment has no tasks")
+    return listed if all(isinstance(task_id, str) for task_id, _ in listed) else None
 
 
 def checked(call: Callable[[], Any]) -> Any:
@@ -146,3 +151,5 @@ def checked(call: Callable[[], Any]) -> Any:
         return call()
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(first_line(error)) from error
+    except FAULTS as error:
+        raise UsageError(f"the environment fails before the first episode: {told(error)}") from error

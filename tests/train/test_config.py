@@ -27,9 +27,15 @@ NUMBERS = [name for name, hint in field_types().items() if hint in (int, float, 
 FLOATS = [name for name, hint in field_types().items() if hint is float]
 
 
+DEEP: dict[str, object] = {}
+for _ in range(100_000):
+    DEEP = {"a": DEEP}
+
+
 def line_of(error: pytest.ExceptionInfo[BaseException]) -> str:
     text = str(error.value)
     assert "\n" not in text
+    assert len(text) < 1000
     return text
 
 
@@ -94,6 +100,9 @@ def test_numbers_written_as_text_or_integers_become_floats() -> None:
         ("reward_weights", [1], "reward_weights must be a mapping of names to numbers, not [1]"),
         ("reward_weights", {"a": "x"}, "reward_weights.a must be a number, not 'x'"),
         ("env_args", {"a": {1, 2}}, "env_args must be made of JSON values"),
+        ("learning_rate", 10**400, "learning_rate must be a number"),
+        ("steps", "x" * 10**6, "steps must be a whole number, not 'xx"),
+        ("env_args", DEEP, "env_args must be made of JSON values"),
         ("env_args", "x", "env_args must be a mapping of names to values, not 'x'"),
     ],
 )
@@ -121,7 +130,8 @@ def test_no_number_may_be_nan_or_infinite(name: str, value: float) -> None:
     ("changes", "words"),
     [
         ({"group_size": 0}, "group_size must be at least 1"),
-        ({"temperature": 0}, "temperature must be above 0"),
+        ({"temperature": 0}, "temperature must be at least 0.001"),
+        ({"temperature": 1e-30}, "temperature must be at least 0.001"),
         ({"beta2": 1.0}, "beta2 must be below 1"),
         ({"clip_low": 1.5}, "clip_low must be at most 1"),
         ({"autocast": "bf-16"}, "Did you mean 'bf16'?"),
@@ -155,6 +165,8 @@ def test_devices(device: str) -> None:
         ({"method_args": {"min_correlation_summ": 1}}, "Did you mean 'min_correlation_sum'?"),
         ({"objective": "grop"}, "Did you mean 'grpo'?"),
         ({"aggregation": "tokens"}, "Did you mean 'token'?"),
+        ({"method_args": {"epsilon": "x"}}, "option 'epsilon' must be a finite number >= 0, not 'x'"),
+        ({"method": "gdpo", "method_args": {"whitening": "token"}}, "'tokens'"),
     ],
 )
 def test_unknown_algorithms_name_the_nearest(changes: dict[str, object], words: str) -> None:
@@ -238,6 +250,11 @@ def test_a_file_may_leave_settings_out(tmp_path: Path) -> None:
     assert from_yaml(path) == Config(env="RLLA-v0", learning_rate=2e-5)
 
 
+BOMB = "env_args:\n  a0: &a0 [x]\n" + "".join(
+    f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -247,6 +264,14 @@ def test_a_file_may_leave_settings_out(tmp_path: Path) -> None:
         ("steps: many", "steps must be a whole number, not 'many'"),
         ("- a\n- b", "must hold lines 'name: value', not list"),
         ("a: [", "is not valid YAML"),
+        ("steps: 3\nenv: x\nsteps: 4", "'steps' is there twice"),
+        ("env_args: {a: 1, a: 2}", "'a' is there twice"),
+        ("env_args: &a [1]\nmethod_args: *a", "aliases (*name) are not read"),
+        (BOMB, "aliases (*name) are not read"),
+        ("env: " + "[" * 5000, "is nested too deeply"),
+        ("seed: " + "9" * 5000, "value that can't be read"),
+        ("env: 2025-02-31", "value that can't be read"),
+        ("!!python/object:os.system {}", "is not valid YAML"),
         ("steps: 3", "names no environment"),
     ],
 )

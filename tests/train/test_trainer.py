@@ -1,5 +1,6 @@
 """Whole runs of the tiny model on small environments, through the command line where a process matters."""
 
+import errno
 import json
 import os
 import signal
@@ -141,6 +142,70 @@ def test_failing_environments_do_not_stop_a_run(tmp_path, fail):
     train = [row for row in rows(run) if "episodes/failed" in row]
     assert all(row["episodes/failed"] == 12 for row in train) == (fail == "always")
     assert sum(row["episodes/failed"] for row in train) > 0
+
+
+def test_one_process_at_a_time_writes_a_run_folder(tmp_path, capsys):
+    run = tmp_path / "run"
+    arguments = [*SMALL, "--steps", "1", "--output", str(run)]
+    assert main(arguments) == 0
+    code = f"import pathlib, time; from corrgrpo_train.run_lock import RunLock; a = RunLock(pathlib.Path({str(run)!r}))"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code + "; print('held', flush=True); time.sleep(600)"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        before = (run / "metrics.jsonl").read_bytes()
+        capsys.readouterr()
+        assert main([*arguments, "--resume", "--steps", "2"]) == 2
+        error = capsys.readouterr().err
+        assert f"another process is writing {run}" in error
+        assert error.count("\n") == 1
+        assert (run / "metrics.jsonl").read_bytes() == before
+    finally:
+        holder.kill()
+        holder.wait()
+    # However the other ended, its lock has ended with it.
+    assert main([*arguments, "--resume", "--steps", "2"]) == 0
+
+
+def test_a_full_disk_is_told_in_one_line_and_the_run_goes_on_from_there(tmp_path, capsys, monkeypatch):
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    arguments = [*SMALL, "--steps", "4"]
+    assert main([*arguments, "--output", str(whole)]) == 0
+    monkeypatch.setattr("corrgrpo_train.tracking._append", lambda path: FullAfter(path.open("a", encoding="ascii"), 6))
+    capsys.readouterr()
+    assert main([*arguments, "--output", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert "--resume" in error
+    assert error.count("\n") == 1
+    monkeypatch.undo()
+    assert main([*arguments, "--output", str(run), "--resume"]) == 0
+    assert rows(run) == rows(whole)
+
+
+class FullAfter:
+    """A file on a disk that is full after so many lines."""
+
+    def __init__(self, file, lines):
+        self.file, self.lines = file, lines
+
+    def write(self, text):
+        self.lines -= 1
+        if self.lines < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.file.write(text)
+
+    def flush(self):
+        self.file.flush()
+
+    def close(self):
+        self.file.close()
+        if self.lines < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,9 @@ def test_components_follow_the_options():
         ({"scales": [1, -1, 1]}, "a scale must be a finite number, at least 0, not -1"),
         ({"scales": 2}, "scales must be 3 positive numbers"),
         ({"scales": [1e300, 1, 1]}, "reward component 'reward_1'"),
+        ({"correlation": 10**400}, "correlation must be"),
+        ({"noise": 10**400}, "noise must be a finite number"),
+        ({"show_means": "no"}, "show_means must be True or False, not 'no'"),
         ({"dataset": "other"}, "dataset 'other' is unknown; allowed: 'builtin'"),
     ],
 )

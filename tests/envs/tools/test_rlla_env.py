@@ -199,6 +199,10 @@ def test_numpy_text_is_text():
     [
         ({"kinds": ["singles"]}, "kinds 'singles' is unknown.*'single'"),
         ({"kinds": []}, "kinds must name at least one"),
+        ({"kinds": 5}, "kinds must be names out of .*, not 5"),
+        ({"held_out": 5}, "held_out must be a path or None, not 5"),
+        ({"held_out": b"x"}, "held_out must be a path"),
+        ({"prompt_template": ["a"]}, r"prompt_template must be a path or None, not \['a'\]"),
         ({"max_tools": 0}, "max_tools must be a whole number"),
         ({"max_tools": 2.0}, "max_tools must be a whole number"),
         ({"distractors": -1}, "distractors must be a whole number from 0"),
@@ -323,6 +327,10 @@ def test_reference_text(folder):
         ({"calls": [{"name": "ping"}]}, "no key 'parameters'"),
         ({"calls": [{"name": "halt", "parameters": {}}]}, "the called tool 'halt' is unknown"),
         ({"calls": [], "thought": "a </think> b"}, "outside them it has"),
+        ({"id": 5}, "field 'id' must be text, not 5"),
+        ({"id": ["x"]}, "field 'id' must be text"),
+        ({"thought": None}, "field 'thought' must be text"),
+        ({"response": {"a": 1}}, "field 'response' must be text"),
     ],
 )
 def test_bad_rows_are_named(folder, change, message):
@@ -345,6 +353,32 @@ def test_incomplete_folders(folder):
     (folder / "tools.json").write_text('[{"name": "a"}]')
     with pytest.raises(DatasetError, match=r"tools.json: tool 'a' needs a text 'description'"):
         make(dataset=str(folder)).reset(seed=0)
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tools.json", DEEP, "tools.json: .*recursion"),
+        ("dialogues/one.jsonl", DEEP, "one.jsonl, line 1: .*recursion"),
+        ("dialogues/one.jsonl", b"\xff\xfe", "one.jsonl is not UTF-8 text"),
+        ("dialogues/two.jsonl", None, "two.jsonl can't be read: Is a directory"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(folder, name, content, message):
+    if content is None:
+        (folder / name).mkdir()
+    else:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DatasetError, match=message):
+        make(dataset=str(folder)).reset(seed=0)
+
+
+def test_a_name_that_is_too_long_is_one_line():
+    with pytest.raises(DatasetError, match="can't be read: File name too long"):
+        make(dataset="a" * 5000).reset(seed=0)
 
 
 def test_a_changed_file_is_read_again(folder):
@@ -416,6 +450,11 @@ def test_a_template_is_filled_from_a_published_prompt(tmp_path):
         ({"messages": [5]}, "a message must be an object, not 5"),
         ({"prompt": [], "reward_model": {"ground_truth": ANSWER}}, "empty prompt"),
         ({"prompt": [], "reward_model": {"ground_truth": None}}, "must be text"),
+        (
+            {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": ANSWER}]}
+            | {"source_position": [1]},
+            r"position must be a whole number, not \[1\]",
+        ),
         ({"prompt": [], "reward_model": 1}, "field 'reward_model' must be an object, not 1"),
     ],
 )

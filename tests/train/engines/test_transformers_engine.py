@@ -3,6 +3,7 @@ import torch
 
 from corrgrpo_train.engines import SamplingRequest
 from corrgrpo_train.engines.transformers import TransformersEngine
+from corrgrpo_train.errors import UsageError
 
 
 def requests(count, new_tokens=12):
@@ -72,3 +73,12 @@ def test_the_model_s_mode_is_left_as_it_was(tiny):
 
 def test_no_requests_no_completions(tiny):
     assert TransformersEngine(tiny[0], [2]).generate([], temperature=1.0) == []
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_a_policy_that_has_diverged_is_told_in_one_line(tiny, temperature):
+    model, _ = tiny
+    with torch.no_grad():
+        model.get_input_embeddings().weight.fill_(torch.nan)
+    with pytest.raises(UsageError, match="training has diverged"):
+        TransformersEngine(model, [2]).generate(requests(4), temperature=temperature)

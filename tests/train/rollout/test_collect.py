@@ -3,7 +3,7 @@ import math
 import pytest
 import rollout_envs  # noqa: F401  (registers the environments)
 import torch
-from rollout_envs import FailingEnv
+from rollout_envs import BareEnv, FailingEnv, FaultyEnv
 
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError
@@ -172,11 +172,50 @@ def test_a_third_party_environment_needs_only_the_mandatory_part(tiny):
         ("no messages", "'messages' hold the conversation"),
         ("other keys", "one set of names"),
         ("other reward", "other weights than it reports"),
+        ("nan reward", "other weights than it reports"),
+        ("text component", "a dict of numbers"),
+        ("infinite weight", "reward_weights must be finite"),
+        ("four values", "step must return"),
+        ("constructor", "can't be made: KeyError: 'no simulator'"),
     ],
 )
 def test_a_broken_contract_is_told(tiny, fault, message):
     with pytest.raises(UsageError, match=message):
         rollout(tiny, "rollout/Bare-v0", {"fault": fault})
+
+
+@pytest.mark.parametrize("fault", BareEnv.STRANGE)
+def test_members_of_another_meaning_are_let_be(tiny, fault):
+    episodes, *_ = rollout(tiny, "rollout/Bare-v0", {"fault": fault})
+    assert all(episode.valid and episode.task_id.startswith("seed:") for episode in episodes)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [*FaultyEnv.LATER_MESSAGES, *FaultyEnv.OBSERVATIONS, *FaultyEnv.RAISED, *FaultyEnv.INFOS, "unprintable"],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_faulty_environment_costs_its_episodes_only(tiny, fault, workers):
+    episodes, *_ = rollout(tiny, "rollout/Faulty-v0", {"fault": fault}, workers=workers)
+    for episode in episodes:
+        assert not episode.valid
+        assert episode.status == "environment_error"
+        assert episode.error
+        assert "\n" not in episode.error
+        assert len(episode.error) < 1000
+
+
+@pytest.mark.parametrize("fault", FaultyEnv.OBSERVATIONS)
+def test_a_first_observation_that_cannot_be_used_is_told(tiny, fault):
+    with pytest.raises(UsageError) as caught:
+        rollout(tiny, "rollout/Faulty-v0", {"fault": fault, "when": "reset"})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_environment_without_a_fault_is_trained_on(tiny):
+    episodes, *_ = rollout(tiny, "rollout/Faulty-v0")
+    assert all(episode.valid and episode.components == {"a": 1.0} for episode in episodes)
+    assert all(episode.metrics == {"n": 1.0} for episode in episodes)
 
 
 def test_a_rewritten_conversation_is_not_trained_on(tiny):
