@@ -1,11 +1,11 @@
-"""Running untrusted programs: one interface, workers beside this process or in containers.
+r"""Running untrusted programs: one interface, workers beside this process or in containers.
 
 ```python
 from corrgrpo_envs.sandbox import Check, Limits, shared
 
 sandbox = shared()
-check = Check(test="def check(candidate):\\n    assert candidate([1, 2]) == 3", entry_point="Solution().total")
-verdict = sandbox.judge("class Solution:\\n    def total(self, xs): return sum(xs)", check, Limits(cpu_seconds=2))
+check = Check(test="def check(candidate):\n    assert candidate([1, 2]) == 3", entry_point="Solution().total")
+verdict = sandbox.judge("class Solution:\n    def total(self, xs): return sum(xs)", check, Limits(cpu_seconds=2))
 verdict.outcome  # Outcome.PASSED
 ```
 

@@ -6,7 +6,7 @@ import sys
 from corrgrpo_envs.sandbox.hosts.docker import IMAGE
 from corrgrpo_envs.sandbox.isolation import LEVELS, SandboxError
 from corrgrpo_envs.sandbox.pool import HOSTS, Sandbox
-from corrgrpo_envs.sandbox.worker import WorkerLost
+from corrgrpo_envs.sandbox.worker import WorkerLostError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     sandbox = Sandbox(options.host, minimum=options.minimum, workers=1, image=options.image)
     try:
         sys.stdout.write("\n".join(sandbox.isolation().lines()) + "\n")
-    except (SandboxError, WorkerLost) as error:
+    except (SandboxError, WorkerLostError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     finally:

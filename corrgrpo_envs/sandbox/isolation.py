@@ -11,7 +11,7 @@ LEVELS = ("reduced", "basic", "strong", "full")
 
 _MEANING = {
     "reduced": "limits of time, memory and processes alone: for development, not for programs you don't trust",
-    "basic": "no sockets, processes, signals or writing (system calls filtered); files that the user may read are readable",
+    "basic": "no sockets, processes, signals or writing (system calls filtered); the user's files can be read",
     "strong": "besides, no files but the standard library (Landlock)",
     "full": "besides, own mounts, processes and network (namespaces or a container)",
 }

@@ -13,12 +13,13 @@ from corrgrpo_envs.sandbox.inside.values import Bounds, Decoder, Encoder
 from corrgrpo_envs.sandbox.isolation import LEVELS, Isolation, SandboxError
 from corrgrpo_envs.sandbox.jobs import Case, Check, Limits
 from corrgrpo_envs.sandbox.verdicts import Measurement, Outcome, Returned, Verdict, measurement, verdict
-from corrgrpo_envs.sandbox.worker import Worker, WorkerLost
+from corrgrpo_envs.sandbox.worker import Worker, WorkerLostError
 
 HOSTS = ("auto", embedded.NAME, docker.NAME)
 PACKAGES = ("sortedcontainers",)
 _GRACE = 60.0  # beyond what the limits add up to, before a worker counts as lost
 _JUDGE_EXTRA = 10.0
+_PATIENCE = 5.0  # waiting for a core does not count against a program, so a busy machine stretches its limits
 _DEFAULT = Limits()
 
 
@@ -30,7 +31,7 @@ class Host(Protocol):
         """The host's name."""
 
     def start(self) -> Worker:
-        """Start a worker; raises SandboxError or WorkerLost."""
+        """Start a worker; raises SandboxError or WorkerLostError."""
 
 
 class Sandbox:
@@ -142,9 +143,7 @@ class Sandbox:
             return Measurement(failed, failed, why=failed.message)
         return measurement(report, pinned=chosen is not None)
 
-    def call(
-        self, program: str, function: str, *arguments: Any, limits: Limits = _DEFAULT, **named: Any
-    ) -> Returned:
+    def call(self, program: str, function: str, *arguments: Any, limits: Limits = _DEFAULT, **named: Any) -> Returned:
         """Load a program and call one of its functions; for values that `inside.values` carries."""
         if (refused := _too_long(program, limits)) is not None:
             return Returned(refused)
@@ -199,17 +198,17 @@ class Sandbox:
     def _ask(self, job: Mapping[str, Any], limits: Limits, *, runs: int) -> dict[str, Any]:
         """Have a request done; what the sandbox itself fails at is tried once more, on another worker."""
         job = {**job, "limits": limits.plain()}
-        seconds = runs * (limits.wall + _JUDGE_EXTRA) + _GRACE
+        seconds = _PATIENCE * runs * (limits.wall + _JUDGE_EXTRA) + _GRACE
         report: dict[str, Any] = {}
         for _ in range(2):
             try:
                 worker = self._take()
-            except WorkerLost as error:
+            except WorkerLostError as error:
                 report = _lost(error)
                 continue
             try:
                 report = worker.request(job, seconds)
-            except WorkerLost as error:
+            except WorkerLostError as error:
                 self._drop(worker)
                 report = _lost(error)
                 continue
@@ -314,7 +313,7 @@ def close_all() -> None:
         sandbox.close()
 
 
-def _lost(error: WorkerLost) -> dict[str, Any]:
+def _lost(error: WorkerLostError) -> dict[str, Any]:
     return {"outcome": Outcome.INFRASTRUCTURE_ERROR, "message": str(error)}
 
 

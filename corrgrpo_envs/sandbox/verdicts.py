@@ -180,5 +180,7 @@ def measurement(report: dict[str, Any], *, pinned: bool) -> Measurement:
 
 def printable(text: str, length: int = 1000) -> str:
     """One line without control characters, shortened: texts of programs go to logs and prompts."""
-    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text[:length])
+    shown = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text[:length]
+    )
     return shown if len(text) <= length else shown + "…"

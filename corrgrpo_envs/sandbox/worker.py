@@ -14,7 +14,7 @@ _REPLY = 1 << 28
 _INSIDE = "inside"
 
 
-class WorkerLost(Exception):
+class WorkerLostError(Exception):
     """The worker is gone, silent or could not be reached: nothing that a program did."""
 
 
@@ -48,7 +48,7 @@ class Worker:
         start_seconds: how long its start may take.
 
     Raises:
-        WorkerLost: if it does not start.
+        WorkerLostError: if it does not start.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Worker:
             hello = self._exchange(
                 {"modules": bundle(packages), "main": f"{_INSIDE}.broker", "options": options}, start_seconds
             )
-        except WorkerLost as error:
+        except WorkerLostError as error:
             words = self._link.last_words()
             self.close()
-            raise WorkerLost(f"the sandbox worker does not start: {error}. {words}".strip()) from None
+            raise WorkerLostError(f"the sandbox worker does not start: {error}. {words}".strip()) from None
         except BaseException:
             self.close()
             raise
@@ -74,7 +74,7 @@ class Worker:
         """Have a request done.
 
         Raises:
-            WorkerLost: if the worker does not answer in time.
+            WorkerLostError: if the worker does not answer in time.
         """
         return self._exchange(job, seconds)
 
@@ -93,13 +93,13 @@ class Worker:
             while (frame := self._buffer.pop()) is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise WorkerLost(f"no answer within {seconds:.0f} s")
+                    raise WorkerLostError(f"no answer within {seconds:.0f} s")
                 data = self._link.receive(left)
                 if not data:
-                    raise WorkerLost("it ended")
+                    raise WorkerLostError("it ended")
                 self._buffer.feed(data)
         except OSError as error:
-            raise WorkerLost(f"no connection: {error or type(error).__name__}") from None
+            raise WorkerLostError(f"no connection: {error or type(error).__name__}") from None
         reply: dict[str, Any] = json.loads(frame)
         return reply
 

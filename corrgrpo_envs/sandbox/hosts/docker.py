@@ -43,7 +43,7 @@ class DockerHost:
 
         Raises:
             SandboxError: without the SDK, an engine or the image.
-            WorkerLost: if it ends at once.
+            WorkerLostError: if it ends at once.
         """
         return Worker(self.name, _Container(self._engine(), self._image), self._packages, namespaces=False)
 

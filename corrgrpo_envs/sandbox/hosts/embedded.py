@@ -24,43 +24,57 @@ class EmbeddedHost:
     Args:
         packages: pure Python packages that programs may import.
         namespaces: whether to make namespaces where that is allowed.
+        interpreter: the Python that runs programs; None is this process's.
+        user: number of the user that workers run as, for a process that is root; None is this process's.
     """
 
     name = NAME
 
-    def __init__(self, packages: tuple[str, ...], *, namespaces: bool = True) -> None:
+    def __init__(
+        self,
+        packages: tuple[str, ...],
+        *,
+        namespaces: bool = True,
+        interpreter: str | None = None,
+        user: int | None = None,
+    ) -> None:
         self._packages = packages
         self._namespaces = namespaces
+        self._interpreter = interpreter or sys.executable
+        self._user = user
 
     def start(self) -> Worker:
         """Start a worker.
 
         Raises:
             SandboxError: where there is no way to.
-            WorkerLost: if it ends at once.
+            WorkerLostError: if it ends at once.
         """
         if os.name != "posix" or not sys.platform.startswith("linux"):
             raise SandboxError("the embedded sandbox needs Linux; elsewhere use sandbox='docker'")
-        if not sys.executable:
+        if not self._interpreter:
             raise SandboxError("the embedded sandbox needs sys.executable, the path of the interpreter")
-        return Worker(self.name, _Process(), self._packages, namespaces=self._namespaces)
+        return Worker(self.name, _Process(self._interpreter, self._user), self._packages, namespaces=self._namespaces)
 
 
 class _Process:
     """The stream to a child process."""
 
-    def __init__(self) -> None:
+    def __init__(self, interpreter: str, user: int | None) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, *FLAGS, "-c", boot_program()],
+                [interpreter, *FLAGS, "-c", boot_program()],
                 stdin=theirs,
                 stdout=theirs,
                 stderr=self._errors,
                 env=ENVIRONMENT,
                 cwd="/",
                 start_new_session=True,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
             )
 
     def send(self, data: bytes, timeout: float) -> None:

@@ -11,12 +11,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from io import FileIO
 from typing import Any
 
 from . import namespaces, textmatch, timing, zygote
-from .crew import Crew, Lost
+from .crew import Child, Crew, LostError
 from .ends import verdict_of
-from .frames import Channel, Closed
+from .frames import Channel, ClosedError, TooLongError
 from .judge import failure
 from .layers import CANDIDATE, JUDGE, Layers
 from .syscalls import PR_SET_DUMPABLE, prctl
@@ -50,11 +51,11 @@ class Broker:
         while True:
             try:
                 job = json.loads(self._stream.receive())
-            except Closed:
+            except ClosedError:
                 os._exit(0)
             try:
                 report = self._actions[job["op"]](job)
-            except Lost as error:
+            except LostError as error:
                 report = {"outcome": "infrastructure_error", "message": str(error), "lost": True}
             finally:
                 self._crew.stop_all()
@@ -80,7 +81,7 @@ class Broker:
                 for _ in range((report or {}).get("traced") or 0):
                     pair = (self._crew.receive(channel, judge), self._crew.receive(channel, judge))
                     trace.append((pair[0] or b"", pair[1] or b""))
-            except Closed:
+            except ClosedError:
                 pass
             if report is not None and report["outcome"] == "gone":
                 self._crew.join(program)
@@ -111,33 +112,44 @@ class Broker:
         reader, writer = os.pipe()
         child = self._crew.start(CANDIDATE, [theirs.detach(), source, writer], limits)
         channel = Channel(ours.fileno(), limit=_RESULT_ROOM)
-        output = bytearray()
-        flooded = False
-        with ours:
-            with contextlib.suppress(Closed):
+        report: dict[str, Any] = {"outcome": "gone"}
+        with ours, open(reader, "rb", buffering=0) as printed:
+            with contextlib.suppress(ClosedError):
                 channel.send(b"P" + json.dumps({"source": job["program"]}).encode())
-            while not flooded:
-                if self._crew.wait(reader):
-                    data = os.read(reader, 1 << 16)
-                    if not data:
-                        break
-                    output += data
-                    flooded = len(output) > limits["output_bytes"]
-                elif child.end is not None:
-                    break
-            reply = None if flooded else self._crew.receive(channel, child)
-            os.close(reader)
-            if reply is None and not flooded:
-                self._crew.join(child)
-            self._crew.stop(child)
-        report: dict[str, Any] | None = None
-        if flooded:
+            output, reply = self._output(channel, child, printed, limits["output_bytes"])
+        if len(output) > limits["output_bytes"]:
             report = {"outcome": "output_limit", "message": f"more than {limits['output_bytes']} bytes printed"}
         elif reply == b"K" or (reply is None and child.end is not None and child.end["status"] == 0):
             report = {"outcome": "passed", "message": ""}
         elif reply is not None:
             report = failure(reply)
-        return verdict_of(report or {"outcome": "gone"}, child), output.decode("utf-8", "replace")
+        return verdict_of(report, child), output.decode("utf-8", "replace")
+
+    def _output(self, channel: Channel, child: Child, printed: FileIO, limit: int) -> tuple[bytes, bytes | None]:
+        """Read what a program prints until it says that it is done, or is gone; one byte more than the limit at most.
+
+        Returns:
+            The output, and the reply's frame if there was one.
+        """
+        output = bytearray()
+        readers = {printed.fileno(), channel.reader}
+        reply = None
+        try:
+            while readers and reply is None and len(output) <= limit:
+                ready = self._crew.wait(*readers)
+                if printed.fileno() in ready:
+                    piece = printed.read(1 << 16)
+                    output += piece
+                    readers -= set() if piece else {printed.fileno()}
+                if channel.reader in ready:
+                    channel.read()
+                    reply = channel.buffer.pop()
+        except (ClosedError, TooLongError):
+            self._crew.join(child)
+        self._crew.stop(child)
+        while len(output) <= limit and (piece := printed.read(1 << 16)):  # what was left in the pipe
+            output += piece
+        return bytes(output[: limit + 1]), reply
 
     def measure(self, job: dict[str, Any]) -> dict[str, Any]:
         """Judge a program and its reference, then time both in alternated rounds."""
@@ -174,7 +186,7 @@ class Broker:
                 try:
                     channel.send(request)
                     reply = self._crew.receive(channel, child)
-                except Closed:
+                except ClosedError:
                     reply = None
                 if reply is None:
                     report = {"outcome": "gone"}
@@ -200,14 +212,20 @@ def _input_file(data: bytes) -> int:
     return descriptor
 
 
+def _processes() -> int:
+    try:
+        return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return -1
+
+
 def main(options: dict[str, Any]) -> None:
     """Become a worker: namespaces, zygote, requests."""
     worker = os.getpid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's Ctrl-C is the caller's
     null = os.open(os.devnull, os.O_RDWR)
     private = bool(options["namespaces"]) and namespaces.allowed()
-    if private:
-        namespaces.enter()
+    processes = namespaces.enter() if private else _processes()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
@@ -227,7 +245,7 @@ def main(options: dict[str, Any]) -> None:
                 }
             ).encode()
         )
-        zygote.run(theirs, layers, null)
+        zygote.run(theirs, layers, null, processes)
     theirs.close()
     prctl(PR_SET_DUMPABLE, 0)
     stream = Channel(0, 1)
@@ -236,4 +254,3 @@ def main(options: dict[str, Any]) -> None:
         os._exit(1)
     stream.send(hello)
     Broker(stream, Crew(ours, stream.reader)).serve()
-

@@ -20,12 +20,13 @@ import ast
 import json
 import os
 import sys
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
 
-from .frames import Channel, Closed, FrameBuffer, framed
-from .values import Bounds, Decoder, Encoder, TooLarge, Unsupported, all_scalar, node_classes
+from .frames import Channel, ClosedError, FrameBuffer, framed
+from .values import Bounds, Decoder, Encoder, TooLargeError, UnsupportedError, all_scalar, node_classes
 
 _MESSAGE = 500
 _COMPILE_ERRORS = (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError)
@@ -37,7 +38,7 @@ def serve(channel: Channel) -> None:
     while True:
         try:
             request = channel.receive()
-        except Closed:
+        except ClosedError:
             return
         channel.send(program.answer(request))
 
@@ -108,6 +109,9 @@ class Program:
         sys.modules["__main__"] = module
         failure = _execute(json.loads(body)["source"], module.__dict__, leave=SystemExit)
         try:
+            for thread in threading.enumerate():
+                if thread is not threading.main_thread() and not thread.daemon:
+                    thread.join()
             sys.stdout.flush()
         except BaseException as error:
             return failure or described(error)
@@ -164,9 +168,9 @@ class Call:
             attributes = encoder.attributes() if encoder.objects else b""
             attributes = b"" if attributes == self._attributes else attributes
             return b"V" + b"\n".join((encoder.new_classes(known), attributes, result, edits))
-        except Unsupported as error:
+        except UnsupportedError as error:
             return b"U" + _clipped(error).encode()
-        except TooLarge as error:
+        except TooLargeError as error:
             return b"T" + _clipped(error).encode()
         except BaseException as error:
             return described(error)
@@ -220,9 +224,9 @@ def calls(frames: list[bytes]) -> bytes:
 
 def run(descriptor: int) -> None:
     """Serve over a descriptor; the process's standard streams are set up for programs."""
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogatepass", closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogatepass", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     try:
         serve(Channel(descriptor))
     finally:

@@ -6,12 +6,12 @@ import select
 import socket
 from typing import Any
 
-from .frames import Channel, Closed, TooLong
+from .frames import Channel, ClosedError, TooLongError
 
 _REPORT = 1 << 16
 
 
-class Lost(Exception):
+class LostError(Exception):
     """The zygote is gone or could not start a child: nothing that a program did."""
 
 
@@ -36,17 +36,19 @@ class Crew:
         self._control = control
         self._stream = stream
         self._next = 0
+        self._group = 0
         self._children: dict[int, Child] = {}
 
     def start(self, role: str, descriptors: list[int], limits: dict[str, Any], core: int | None = None) -> Child:
         """Have a child started; it takes over the descriptors.
 
         Raises:
-            Lost: if that fails.
+            LostError: if that fails.
         """
         self._next += 1
         request = {
             "start": self._next,
+            "group": self._group,
             "role": role,
             "cpu": limits["cpu"],
             "wall": limits["wall"],
@@ -58,7 +60,7 @@ class Crew:
         try:
             socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
         except OSError as error:
-            raise Lost(f"the zygote is gone: {error}") from None
+            raise LostError(f"the zygote is gone: {error}") from None
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -72,27 +74,27 @@ class Crew:
             while (frame := channel.buffer.pop()) is None:
                 if self.wait(channel.reader):
                     channel.read()
-        except Closed:
+        except ClosedError:
             return None
-        except TooLong:
+        except TooLongError:
             child.flooded = True
             self.stop(child)
             return None
         return frame
 
-    def wait(self, reader: int | None = None) -> bool:
-        """Wait for news of children or for something to read; return whether there is something to read."""
+    def wait(self, *readers: int) -> set[int]:
+        """Wait for news of children or for something to read; return the descriptors with something to read."""
         poll = select.poll()
         poll.register(self._stream, select.POLLIN)
         poll.register(self._control.fileno(), select.POLLIN)
-        if reader is not None:
+        for reader in readers:
             poll.register(reader, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll()}
         if self._stream in ready:
             os._exit(0)  # the caller never speaks during a request: it is gone
         if self._control.fileno() in ready:
             self._listen()
-        return reader in ready
+        return ready.intersection(readers)
 
     def stop(self, *children: Child) -> None:
         """Kill the children and wait until they are gone."""
@@ -101,7 +103,7 @@ class Crew:
             try:
                 self._control.send(json.dumps({"stop": running}).encode())
             except OSError as error:
-                raise Lost(f"the zygote is gone: {error}") from None
+                raise LostError(f"the zygote is gone: {error}") from None
         self.join(*children)
 
     def join(self, *children: Child) -> None:
@@ -112,20 +114,21 @@ class Crew:
             self._children.pop(child.number, None)
 
     def stop_all(self) -> None:
-        """Kill whatever still runs."""
+        """Kill whatever still runs: the request is done."""
         self.stop(*list(self._children.values()))
+        self._group += 1
 
     def _listen(self) -> None:
         try:
             message = self._control.recv(_REPORT)
         except OSError as error:
-            raise Lost(f"the zygote is gone: {error}") from None
+            raise LostError(f"the zygote is gone: {error}") from None
         if not message:
-            raise Lost("the zygote is gone")
+            raise LostError("the zygote is gone")
         report = json.loads(message)
         if "failed" in report:
             self._children.pop(report["failed"], None)
-            raise Lost(f"no process could be started: {report['message']}")
+            raise LostError(f"no process could be started: {report['message']}")
         if "started" in report:
             self._children[report["started"]].pid = report["pid"]
         elif report["ended"] in self._children:

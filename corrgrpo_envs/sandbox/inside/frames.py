@@ -7,11 +7,11 @@ _HEADER = struct.Struct(">I")
 _CHUNK = 1 << 18
 
 
-class Closed(Exception):
+class ClosedError(Exception):
     """The other end is gone."""
 
 
-class TooLong(Exception):
+class TooLongError(Exception):
     """The other end announces more bytes than allowed."""
 
 
@@ -35,13 +35,13 @@ class FrameBuffer:
         """Take the next complete frame, or None while there is none.
 
         Raises:
-            TooLong: if the frame that begins is longer than the limit.
+            TooLongError: if the frame that begins is longer than the limit.
         """
         if len(self._data) < _HEADER.size:
             return None
         (length,) = _HEADER.unpack_from(self._data)
         if length > self.limit:
-            raise TooLong(f"{length} bytes announced, {self.limit} allowed")
+            raise TooLongError(f"{length} bytes announced, {self.limit} allowed")
         end = _HEADER.size + length
         if len(self._data) < end:
             return None
@@ -62,35 +62,35 @@ class Channel:
         """Send one frame.
 
         Raises:
-            Closed: if nobody reads any more.
+            ClosedError: if nobody reads any more.
         """
         view = memoryview(framed(payload))
         try:
             while view:
                 view = view[os.write(self.writer, view) :]
         except OSError as error:
-            raise Closed(str(error)) from None
+            raise ClosedError(str(error)) from None
 
     def read(self) -> None:
         """Read once what is there into the buffer; blocks while nothing is.
 
         Raises:
-            Closed: at the end of the stream.
+            ClosedError: at the end of the stream.
         """
         try:
             data = os.read(self.reader, _CHUNK)
         except OSError as error:
-            raise Closed(str(error)) from None
+            raise ClosedError(str(error)) from None
         if not data:
-            raise Closed("end of stream")
+            raise ClosedError("end of stream")
         self.buffer.feed(data)
 
     def receive(self) -> bytes:
         """Wait for the next frame.
 
         Raises:
-            Closed: if the stream ends before it is complete.
-            TooLong: if it is longer than the limit.
+            ClosedError: if the stream ends before it is complete.
+            TooLongError: if it is longer than the limit.
         """
         while (frame := self.buffer.pop()) is None:
             self.read()

@@ -11,8 +11,8 @@ import sys
 import types
 from typing import Any
 
-from .frames import Channel, Closed, TooLong
-from .values import Bounds, Decoder, Encoder, Malformed, node_classes, update
+from .frames import Channel, ClosedError, TooLongError
+from .values import Bounds, Decoder, Encoder, MalformedError, node_classes, update
 
 RECURSION_LIMIT = 20_000  # helpers that compare linked lists recurse once a node
 _TRACE_BYTES = 64 << 20
@@ -42,7 +42,7 @@ class Candidate:
         job = {"source": source, "names": names, "value_bytes": self._bounds.size}
         try:
             self._channel.send(b"L" + json.dumps(job).encode())
-        except Closed:
+        except ClosedError:
             self._stop({"outcome": "gone"})
 
     def loaded(self) -> dict[str, Any] | None:
@@ -59,7 +59,7 @@ class Candidate:
         request = b"C" + name.encode() + b"\n" + encoder.document(arguments)
         try:
             self._channel.send(request)
-        except Closed:
+        except ClosedError:
             self._stop({"outcome": "gone"})
         reply = self._receive()
         self.calls += 1
@@ -68,13 +68,13 @@ class Candidate:
             self._raise(failure(reply))
         try:
             return self._result(reply[1:], arguments, encoder.objects)
-        except Malformed as error:
+        except MalformedError as error:
             return self._stop({"outcome": "failed", "message": f"the program sent what is no value: {error}"})
 
     def _result(self, body: bytes, arguments: list[Any], objects: list[Any]) -> Any:
         lines = body.split(b"\n")
         if len(lines) != 4:
-            raise Malformed("a result has four lines")
+            raise MalformedError("a result has four lines")
         decoder = Decoder(self.classes, objects, self._bounds)
         decoder.new_classes(lines[0])
         if lines[1]:
@@ -87,9 +87,9 @@ class Candidate:
     def _receive(self) -> bytes:
         try:
             return self._channel.receive()
-        except Closed:
+        except ClosedError:
             return self._stop({"outcome": "gone"})
-        except TooLong as error:
+        except TooLongError as error:
             return self._stop({"outcome": "output_limit", "message": str(error)})
 
     def _raise(self, report: dict[str, Any]) -> None:
@@ -126,6 +126,7 @@ class Proxy:
         self._call = candidate.call
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
+        """Call the function in the program's process."""
         return self._call(self.__name__, positional, named)
 
 

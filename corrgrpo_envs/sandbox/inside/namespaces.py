@@ -25,10 +25,13 @@ def allowed() -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-def enter() -> None:
+def enter() -> int:
     """Enter new namespaces; on return this process is number 1 of its own.
 
     The process that called stays outside, waits, and ends when the inner one does.
+
+    Returns:
+        A descriptor of the process file system, which is not mounted anywhere; -1 where there is none.
 
     Raises:
         OSError: if the kernel refuses.
@@ -45,6 +48,17 @@ def enter() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != 0:  # 0: the parent lives, outside this namespace
         os._exit(1)
+    return _processes()
+
+
+def _processes() -> int:
+    try:
+        mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+    except OSError:  # not allowed in some containers
+        return -1
+    descriptor = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    unmount_detached("/proc")
+    return descriptor
 
 
 def _leave_namespaces() -> None:
@@ -72,6 +86,7 @@ def _private_root() -> None:
         mount(None, target, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
     for path in hidden:
         mount("tmpfs", root + path, "tmpfs", _RDONLY | _NOSUID | _NODEV | _NOEXEC, "size=4k,mode=755")
+    os.mkdir(f"{root}/proc")
     os.mkdir(f"{root}/old")
     os.chdir(root)
     call(_PIVOT_ROOT, b".", b"old")

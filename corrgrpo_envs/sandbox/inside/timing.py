@@ -5,6 +5,7 @@ The CPU clock of the process is read by the broker at the borders of these phase
 process can stretch or hide time; work done outside the calls is seen too. Results must be those of the judged run.
 """
 
+import itertools
 import json
 import socket
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 from .candidate import calls
 from .crew import Child, Crew
-from .frames import Channel, Closed
+from .frames import Channel, ClosedError
 from .layers import TIMED
 from .zygote import clock
 
@@ -22,7 +23,7 @@ _ROOM = 1 << 28
 _SPREAD = 0.05
 
 
-class Broken(Exception):
+class BrokenRoundError(Exception):
     """A timed run that is no measurement; the message says why."""
 
 
@@ -50,7 +51,7 @@ def rounds(
         for side in ("reference", "program") if len(done) % 2 == 0 else ("program", "reference"):
             try:
                 times[side] = _timed(crew, job, job[side], traces[side])
-            except Broken as broken:
+            except BrokenRoundError as broken:
                 return done, f"{side}: {broken}"
             spent += sum(times[side][phase] for phase in PHASES)
         done.append(times)
@@ -85,12 +86,12 @@ def _timed(crew: Crew, job: dict[str, Any], source: str, trace: Trace) -> dict[s
             for _, reply in trace:
                 _ask(crew, channel, child, b"F", reply)
             encoded = clock(child.pid)
-        except (Closed, ProcessLookupError, OSError):
-            raise Broken("ended in the middle of a timed round") from None
+        except (ClosedError, ProcessLookupError, OSError):
+            raise BrokenRoundError("ended in the middle of a timed round") from None
         finally:
             crew.stop(child)
     borders = (begin, loaded, ready, finished, encoded)
-    phases = dict(zip(PHASES, (after - before for before, after in zip(borders, borders[1:], strict=False)), strict=True))
+    phases = dict(zip(PHASES, (after - before for before, after in itertools.pairwise(borders)), strict=True))
     return {**phases, "wall": wall}
 
 
@@ -98,6 +99,6 @@ def _ask(crew: Crew, channel: Channel, child: Child, request: bytes, expected: b
     channel.send(request)
     reply = crew.receive(channel, child)
     if reply is None:
-        raise Broken("did not finish a timed round")
+        raise BrokenRoundError("did not finish a timed round")
     if reply != expected:
-        raise Broken("gave another result in a timed round than when it was judged")
+        raise BrokenRoundError("gave another result in a timed round than when it was judged")

@@ -10,6 +10,7 @@ A document is three lines: class names of the nodes that are new, attributes of 
 """
 
 import collections
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -23,15 +24,15 @@ _SCALARS = frozenset((type(None), bool, int, float, str, bytes, complex, range))
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """A value of a type that is not carried."""
 
 
-class TooLarge(Exception):
+class TooLargeError(Exception):
     """A value beyond the limits of depth, nodes or bytes."""
 
 
-class Malformed(Exception):
+class MalformedError(Exception):
     """Text that is no encoded value."""
 
 
@@ -67,8 +68,8 @@ class Encoder:
         """Encode one value; nodes only by index.
 
         Raises:
-            Unsupported: for a type that is not carried.
-            TooLarge: beyond the bounds.
+            UnsupportedError: for a type that is not carried.
+            TooLargeError: beyond the bounds.
         """
         return self._written(self._plain(value, 0))
 
@@ -76,9 +77,8 @@ class Encoder:
         """Encode the attributes of every node of the table; nodes met on the way join it."""
         rows = []
         for node in self.objects:  # grows while it is read
-            rows.append(
-                [[name, self._plain(content, 1)] for name in NODE_FIELDS if (content := _field(node, name)) is not _NO]
-            )
+            row = [[name, self._plain(content, 1)] for name, content in _fields(node)]
+            rows.append(row)
         return self._written(rows)
 
     def new_classes(self, known: int) -> bytes:
@@ -88,13 +88,13 @@ class Encoder:
     def _written(self, plain: object) -> bytes:
         text = self._dumps(plain)
         if len(text) > self._bounds.size:
-            raise TooLarge(f"a value of more than {self._bounds.size} bytes")
+            raise TooLargeError(f"a value of more than {self._bounds.size} bytes")
         return text.encode("ascii")
 
     def _spend(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise TooLarge(f"a value of more than {self._bounds.nodes} elements")
+            raise TooLargeError(f"a value of more than {self._bounds.nodes} elements")
 
     def _plain(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -114,16 +114,16 @@ class Encoder:
             return write(self, value, depth)
         if kind in self._names:
             return {"n": self._node(value)}
-        raise Unsupported(f"a value of type {type.__getattribute__(kind, '__name__')!r}")
+        raise UnsupportedError(f"a value of type {type.__getattribute__(kind, '__name__')!r}")
 
     def _items(self, items: Any, depth: int) -> list[Any]:
         if depth > self._bounds.depth:
-            raise TooLarge(f"a value nested deeper than {self._bounds.depth}")
+            raise TooLargeError(f"a value nested deeper than {self._bounds.depth}")
         self._spend(len(items) + 1)
         kinds = set(map(type, items))
         # The common cases at the speed of C.
         if kinds == {int}:
-            if -_PLAIN_INT < min(items) and max(items) < _PLAIN_INT:
+            if min(items) > -_PLAIN_INT and max(items) < _PLAIN_INT:
                 return list(items)
         elif kinds == {bool} or (kinds == {str} and sum(map(len, items)) < 1 << 16 and all(map(str.isascii, items))):
             return list(items)
@@ -134,7 +134,7 @@ class Encoder:
 
     def _pairs(self, items: Any, depth: int) -> list[Any]:
         if depth > self._bounds.depth:
-            raise TooLarge(f"a value nested deeper than {self._bounds.depth}")
+            raise TooLargeError(f"a value nested deeper than {self._bounds.depth}")
         self._spend(len(items) + 1)
         return [[self._plain(key, depth + 1), self._plain(content, depth + 1)] for key, content in dict.items(items)]
 
@@ -176,14 +176,13 @@ _WRITERS: dict[type, Callable[[Encoder, Any, int], Any]] = {
     **{kind: (lambda encoder, value, depth: {"d": encoder._pairs(value, depth)}) for kind in _DICTS},
 }
 
-_NO = object()
 
-
-def _field(node: object, name: str) -> object:
-    try:
-        return object.__getattribute__(node, name)
-    except AttributeError:
-        return _NO
+def _fields(node: object) -> list[tuple[str, object]]:
+    found = []
+    for name in NODE_FIELDS:
+        with contextlib.suppress(AttributeError):
+            found.append((name, object.__getattribute__(node, name)))
+    return found
 
 
 def _encodable(text: str) -> bool:
@@ -207,7 +206,7 @@ class Decoder:
         """Decode one value with its nodes."""
         parts = document.split(b"\n")
         if len(parts) != 3:
-            raise Malformed("a document has three lines")
+            raise MalformedError("a document has three lines")
         self.new_classes(parts[0])
         self.attributes(parts[1])
         return self.value(parts[2])
@@ -216,40 +215,40 @@ class Decoder:
         """Decode one value.
 
         Raises:
-            Malformed: for anything that no encoder writes.
+            MalformedError: for anything that no encoder writes.
         """
         if len(text) > self._bounds.size:
-            raise Malformed("more bytes than allowed")
+            raise MalformedError("more bytes than allowed")
         # Each comma or bracket is at most one more element: a cheap bound before anything is built.
         if text.count(b",") + text.count(b"[") + text.count(b"{") > 4 * self._bounds.nodes:
-            raise Malformed("more elements than allowed")
+            raise MalformedError("more elements than allowed")
         try:
             return self._loads(text.decode("ascii"))
         except (ValueError, TypeError, OverflowError, RecursionError, MemoryError, KeyError, IndexError) as error:
-            raise Malformed(f"not a value ({type(error).__name__})") from None
+            raise MalformedError(f"not a value ({type(error).__name__})") from None
 
     def new_classes(self, text: bytes) -> None:
         """Add empty nodes of the named classes to the table."""
         names = self.value(text)
         if type(names) is not list:
-            raise Malformed("class names are a list")
+            raise MalformedError("class names are a list")
         for name in names:
             cls = self._classes.get(name) if type(name) is str else None
             if cls is None:
-                raise Malformed("a node of an unknown class")
+                raise MalformedError("a node of an unknown class")
             self.objects.append(cls.__new__(cls))
 
     def attributes(self, text: bytes) -> None:
         """Set the attributes of the table's nodes."""
         rows = self.value(text)
         if type(rows) is not list or len(rows) != len(self.objects):
-            raise Malformed("one row of attributes per node")
+            raise MalformedError("one row of attributes per node")
         for node, row in zip(self.objects, rows, strict=True):
             for name, content in _attribute_pairs(row):
                 try:
                     setattr(node, name, content)
                 except (AttributeError, TypeError) as error:
-                    raise Malformed(f"a node does not take {name}") from error
+                    raise MalformedError(f"a node does not take {name}") from error
 
     def _tagged(self, found: dict[str, Any]) -> Any:
         if len(found) != 1:
@@ -265,11 +264,11 @@ class Decoder:
 
 def _attribute_pairs(row: Any) -> list[tuple[str, Any]]:
     if type(row) is not list:
-        raise Malformed("attributes are a list")
+        raise MalformedError("attributes are a list")
     pairs = []
     for pair in row:
         if type(pair) is not list or len(pair) != 2 or pair[0] not in NODE_FIELDS:
-            raise Malformed("an attribute is a name and a value")
+            raise MalformedError("an attribute is a name and a value")
         pairs.append((pair[0], pair[1]))
     return pairs
 
@@ -304,7 +303,7 @@ _READERS: dict[str, Callable[[Decoder, Any], Any]] = {
     "t": lambda decoder, content: tuple(_a_list(content)),
     "s": lambda decoder, content: set(_a_list(content)),
     "z": lambda decoder, content: frozenset(_a_list(content)),
-    "d": lambda decoder, content: {key: item for key, item in map(_a_list, _a_list(content))},
+    "d": lambda decoder, content: dict(map(_a_list, _a_list(content))),
     "q": lambda decoder, content: collections.deque(_a_list(content)),
     "r": lambda decoder, content: _read_range(content),
     "c": lambda decoder, content: _read_complex(content),

@@ -27,9 +27,10 @@ _MESSAGE = 1 << 16
 
 # What solutions usually import, loaded once.
 _WARM = (
-    "typing functools collections itertools heapq bisect string operator math random re datetime copy dataclasses "
-    "enum decimal fractions statistics io time threading abc contextlib numbers array cmath ast json types"
-).split()
+    *("typing", "functools", "collections", "itertools", "heapq", "bisect", "string", "operator", "math", "random"),
+    *("re", "datetime", "copy", "dataclasses", "enum", "decimal", "fractions", "statistics", "io", "time"),
+    *("threading", "abc", "contextlib", "numbers", "array", "cmath", "ast", "json", "types"),
+)
 
 
 @dataclass(slots=True)
@@ -43,6 +44,7 @@ class _Child:
     started: float
     reason: str = ""
     due: float = 0.0
+    group: int = 0
 
 
 def clock(pid: int) -> float:
@@ -57,15 +59,18 @@ class Zygote:
         control: a socket that keeps message borders; requests with descriptors come in, reports go out.
         layers: what holds the children.
         null: the null device, open; a private root has none.
+        processes: the process file system, open; -1 without.
     """
 
-    def __init__(self, control: socket.socket, layers: Layers, null: int) -> None:
+    def __init__(self, control: socket.socket, layers: Layers, null: int, processes: int) -> None:
         self._control = control
         self._layers = layers
         self._children: dict[int, _Child] = {}
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
         self._null = null
+        self._processes = processes
+        self._waited: dict[int, dict[int, float]] = {}  # by group and process
 
     def serve(self) -> None:
         """Work until the control socket closes."""
@@ -111,8 +116,17 @@ class Zygote:
             return
         now = time.monotonic()
         child = _Child(
-            request["start"], pid, os.pidfd_open(pid), ready, request["cpu"], now + request["wall"], now, due=now
+            request["start"],
+            pid,
+            os.pidfd_open(pid),
+            ready,
+            request["cpu"],
+            now + request["wall"],
+            now,
+            due=now,
+            group=request["group"],
         )
+        self._waited = {child.group: self._waited.get(child.group, {})}
         self._children[child.process] = child
         self._poll.register(child.process, select.POLLIN)
         self._report({"started": child.name, "pid": pid})
@@ -131,10 +145,40 @@ class Zygote:
             if now < child.due:
                 continue
             left = child.cpu - clock(child.pid)
-            if not child.reason and (left <= 0 or now >= child.deadline):
+            patience = child.deadline + self._starved(child) - now
+            if not child.reason and (left <= 0 or patience <= 0):
                 child.reason = "cpu" if left <= 0 else "wall"
                 os.kill(child.pid, signal.SIGKILL)
-            child.due = now + (1.0 if child.reason else max(_SHORTEST_WAIT, min(left, child.deadline - now)))
+            child.due = now + (1.0 if child.reason else max(_SHORTEST_WAIT, min(left, patience)))
+
+    def _starved(self, child: _Child) -> float:
+        """Seconds that the children of the request have waited for a core: no fault of theirs on a busy machine."""
+        waited = self._waited.get(child.group, {})
+        for other in self._children.values():
+            if other.group == child.group:
+                waited[other.pid] = max(waited.get(other.pid, 0.0), self._wait_of(other.pid))
+        return sum(waited.values())
+
+    def _wait_of(self, pid: int) -> float:
+        """The longest wait for a core among a process's threads, seconds."""
+        if self._processes < 0:
+            return 0.0
+        longest = 0.0
+        try:
+            folder = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._processes)
+        except OSError:
+            return 0.0
+        try:
+            for thread in os.listdir(folder):
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    place = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=folder)
+                    try:
+                        longest = max(longest, int(os.read(place, 100).split()[1]) / 1e9)
+                    finally:
+                        os.close(place)
+        finally:
+            os.close(folder)
+        return longest
 
     def _bury(self, child: _Child) -> None:
         wall = time.monotonic() - child.started
@@ -166,7 +210,6 @@ class Zygote:
 def _child(role: str, limits: Limits, layers: Layers, descriptors: list[int], said: int, null: int) -> None:
     """What a child does from its first moment on; never returns."""
     try:
-        os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         standard = descriptors[1:3] if role != JUDGE and len(descriptors) > 1 else []
         own = descriptors if role == JUDGE else descriptors[:1]
@@ -209,11 +252,11 @@ def warm(packages: list[str]) -> None:
             __import__(name)
 
 
-def run(control: socket.socket, layers: Layers, null: int) -> None:
+def run(control: socket.socket, layers: Layers, null: int, processes: int) -> None:
     """Be the zygote; never returns."""
     gc.collect()
     gc.freeze()
     try:
-        Zygote(control, layers, null).serve()
+        Zygote(control, layers, null, processes).serve()
     finally:
         os._exit(1)
