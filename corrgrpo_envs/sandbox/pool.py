@@ -70,6 +70,7 @@ class Sandbox:
         self._hosts = list(makers.values()) if host == "auto" else [makers[host]]
         self._minimum = minimum
         self._limit = workers or min(8, len(_cores()))
+        self._idle: list[Worker]
         self._forget()
         _open.add(self)
 
@@ -182,7 +183,8 @@ class Sandbox:
     def close(self) -> None:
         """End the workers that are idle; those in use end when they have answered."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle = list(self._idle)
+            self._idle.clear()
             self._started -= len(idle)
             self._generation += 1
         for worker in idle:
@@ -284,7 +286,7 @@ class Sandbox:
         """Begin with no workers."""
         self._lock = threading.Lock()
         self._free = threading.Condition(self._lock)
-        self._idle: list[Worker] = []
+        self._idle = []
         self._workers: weakref.WeakKeyDictionary[Worker, int] = weakref.WeakKeyDictionary()
         self._started = 0
         self._generation = 0

@@ -66,8 +66,8 @@ class _Process:
         with theirs:
             self._process = subprocess.Popen(
                 [interpreter, *FLAGS, "-c", boot_program()],
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=self._errors,
                 env=ENVIRONMENT,
                 cwd="/",

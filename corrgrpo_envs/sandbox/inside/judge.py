@@ -9,7 +9,7 @@ import builtins
 import json
 import sys
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 from .frames import Channel, ClosedError, TooLongError
 from .values import Bounds, Decoder, Encoder, MalformedError, node_classes, update
@@ -69,7 +69,7 @@ class Candidate:
         try:
             return self._result(reply[1:], arguments, encoder.objects)
         except MalformedError as error:
-            return self._stop({"outcome": "failed", "message": f"the program sent what is no value: {error}"})
+            self._stop({"outcome": "failed", "message": f"the program sent what is no value: {error}"})
 
     def _result(self, body: bytes, arguments: list[Any], objects: list[Any]) -> Any:
         lines = body.split(b"\n")
@@ -88,18 +88,17 @@ class Candidate:
         try:
             return self._channel.receive()
         except ClosedError:
-            return self._stop({"outcome": "gone"})
+            self._stop({"outcome": "gone"})
         except TooLongError as error:
-            return self._stop({"outcome": "output_limit", "message": str(error)})
+            self._stop({"outcome": "output_limit", "message": str(error)})
 
-    def _raise(self, report: dict[str, Any]) -> None:
+    def _raise(self, report: dict[str, Any]) -> NoReturn:
         """Raise in the test what the program raised, as the nearest built-in exception."""
         if report["outcome"] not in ("exception", "missing_package"):
             self._stop(report)
         error = _exception(report["classes"], report["message"])
         if error is None:
             self._stop(report)
-            return
         self.errors.append(error)
         self.failures.append(report)
         raise error
@@ -113,7 +112,7 @@ class Candidate:
         else:
             self.trace.append((request, reply))
 
-    def _stop(self, report: dict[str, Any]) -> Any:
+    def _stop(self, report: dict[str, Any]) -> NoReturn:
         self.broken = report
         raise Stop
 

@@ -1,9 +1,11 @@
 """The layers that hold a child, put on in the child itself, the filter of system calls last."""
 
+import functools
 import math
 import os
 import resource
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import landlock, seccomp
@@ -108,7 +110,7 @@ def _become(user: int) -> None:
 def _first_user(worker: int) -> int | None:
     """The first of two user numbers that nothing else on the machine uses, or None where they can't be taken."""
     for user in (_FIRST_USER + 2 * worker, _SMALL_USERS + 2 * (worker % 20_000)):
-        if _works(lambda user=user: _become(user)):  # type: ignore[misc]
+        if _works(functools.partial(_become, user)):
             return user
     return None
 
@@ -127,12 +129,12 @@ def _filtered(wanted: seccomp.Filter) -> None:
     raise OSError("the filter does not hold")
 
 
-def _works(attempt: object) -> bool:
+def _works(attempt: Callable[[], object]) -> bool:
     """Whether an attempt succeeds, made in a child."""
     child = os.fork()
     if child == 0:
         try:
-            attempt()  # type: ignore[operator]
+            attempt()
             os._exit(0)
         finally:
             os._exit(1)

@@ -42,7 +42,7 @@ def folders_to_show() -> list[str]:
 
 def folders_to_hide() -> list[str]:
     """Folders of installed packages inside those that are shown."""
-    hidden = []
+    hidden: list[str] = []
     for shown in folders_to_show():
         for depth in ("", "*/", "*/*/"):
             for name in _PACKAGES:

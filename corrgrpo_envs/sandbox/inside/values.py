@@ -236,7 +236,7 @@ class Decoder:
             cls = self._classes.get(name) if type(name) is str else None
             if cls is None:
                 raise MalformedError("a node of an unknown class")
-            self.objects.append(cls.__new__(cls))
+            self.objects.append(object.__new__(cls))
 
     def attributes(self, text: bytes) -> None:
         """Set the attributes of the table's nodes."""

@@ -33,7 +33,7 @@ def docker() -> Iterator[Sandbox]:
     sandbox.close()
 
 
-@pytest.fixture(scope="session", params=["embedded", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(scope="session", params=["embedded", "docker"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return request.getfixturevalue(request.param)
 
