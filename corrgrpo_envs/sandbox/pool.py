@@ -222,6 +222,8 @@ class Sandbox:
                 continue
             self._give(worker)
             return report
+        if report.get("killed"):  # twice by the system: the program takes more memory than there is
+            report["outcome"] = Outcome.MEMORY_LIMIT
         return report
 
     def _take(self) -> Worker:

@@ -4,6 +4,7 @@ This file's text is the program of a fresh interpreter; standard input begins wi
 ({name: source}), `main` (the module to run) and `options`.
 """
 
+import builtins
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -28,7 +29,11 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_loader(name, self, is_package=package)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module's source in it."""
+        """Run the module's source in it.
+
+        Built-in names are its own copy: a program that replaces them does not change what runs it.
+        """
+        module.__dict__["__builtins__"] = dict(vars(builtins))
         exec(compile(self.modules[module.__name__], f"<{module.__name__}>", "exec"), module.__dict__)
 
 

@@ -17,6 +17,7 @@ Failures: `S` does not compile, `E` exception, `U` value that is not carried, `T
 """
 
 import ast
+import builtins
 import json
 import os
 import sys
@@ -182,6 +183,7 @@ def _execute(source: str, namespace: dict[str, Any], leave: type[BaseException] 
         code = compile(source, "<program>", "exec", dont_inherit=True)
     except _COMPILE_ERRORS as error:
         return b"S" + described(error)[1:]
+    namespace["__builtins__"] = builtins  # not this module's copy
     try:
         exec(code, namespace)
     except leave:

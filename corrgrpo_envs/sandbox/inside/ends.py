@@ -23,7 +23,7 @@ def verdict_of(report: dict[str, Any] | None, program: Child, judge: Child | Non
     return {"message": "", "calls": 0, **report, **times}
 
 
-def _vanished(end: dict[str, Any], *, flooded: bool) -> dict[str, str]:
+def _vanished(end: dict[str, Any], *, flooded: bool) -> dict[str, Any]:
     if flooded:
         return {"outcome": "output_limit", "message": "more bytes sent than a value may have"}
     if not end.get("ready"):
@@ -34,8 +34,9 @@ def _vanished(end: dict[str, Any], *, flooded: bool) -> dict[str, str]:
         return {"outcome": "timeout", "message": f"no end after {end['wall']:.1f} s"}
     if end["status"] < 0:
         name = signal.Signals(-end["status"]).name
-        if name == "SIGKILL":
-            return {"outcome": "memory_limit", "message": "the system killed the program"}
+        if name == "SIGKILL" and end["held"]:
+            # Programs that are held can't send signals: the system did, for want of memory, or somebody else.
+            return {"outcome": "infrastructure_error", "message": "the system killed the program", "killed": True}
         return {"outcome": "exception", "message": f"the program crashed: {name}"}
     return {"outcome": "exception", "message": "the program ended its process"}
 

@@ -222,6 +222,7 @@ def _test(job: dict[str, Any], candidate: Candidate, names: dict[str, str]) -> A
     module = types.ModuleType("test")
     sys.modules["test"] = module
     namespace = module.__dict__
+    namespace["__builtins__"] = builtins
     try:
         exec(compile(job["setup"], "<setup>", "exec", dont_inherit=True), namespace)
         candidate.classes = node_classes(namespace)

@@ -21,6 +21,8 @@ NODE_FIELDS = ("val", "next", "left", "right", "random", "prev", "child", "child
 
 _PLAIN_INT = 1 << 1024  # larger ones travel in hexadecimal: decimal digits cost quadratic time
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes, complex, range))
+_ENCODER: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
+_QUOTED = json.encoder.encode_basestring_ascii  # type: ignore[attr-defined]
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
@@ -55,7 +57,8 @@ class Encoder:
         self._index = {id(item): place for place, item in enumerate(objects)}
         self._bounds = bounds
         self._left = bounds.nodes
-        self._dumps = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":")).encode
+        # The encoder in C itself: what a program does to the json module does not reach it.
+        self._chunks = _ENCODER(None, None, _QUOTED, None, ":", ",", False, False, False)
 
     def document(self, value: object) -> bytes:
         """Encode one value with the nodes it reaches."""
@@ -86,7 +89,7 @@ class Encoder:
         return self._written([self._names[type(node)] for node in self.objects[known:]])
 
     def _written(self, plain: object) -> bytes:
-        text = self._dumps(plain)
+        text = "".join(self._chunks(plain, 0))
         if len(text) > self._bounds.size:
             raise TooLargeError(f"a value of more than {self._bounds.size} bytes")
         return text.encode("ascii")
@@ -130,7 +133,7 @@ class Encoder:
         return [self._plain(item, depth + 1) for item in items]
 
     def _sorted(self, items: Any, depth: int) -> list[Any]:
-        return sorted(self._items(list(items), depth), key=self._dumps)
+        return sorted(self._items(list(items), depth), key=lambda item: "".join(self._chunks(item, 0)))
 
     def _pairs(self, items: Any, depth: int) -> list[Any]:
         if depth > self._bounds.depth:

@@ -193,6 +193,7 @@ class Zygote:
                 "ended": child.name,
                 "status": os.waitstatus_to_exitcode(status),
                 "reason": child.reason,
+                "held": self._layers.seccomp,
                 "ready": ready,
                 "cpu": usage.ru_utime + usage.ru_stime,
                 "wall": wall,
@@ -254,6 +255,10 @@ def warm(packages: list[str]) -> None:
 
 def run(control: socket.socket, layers: Layers, null: int, processes: int) -> None:
     """Be the zygote; never returns."""
+    for finder in sys.meta_path:  # programs find the packages that are theirs, not what runs them
+        found = getattr(finder, "modules", {})
+        for name in [name for name in found if name.startswith(__package__ or "")]:
+            del found[name]
     gc.collect()
     gc.freeze()
     try:

@@ -106,7 +106,7 @@ ATTACKS: dict[str, tuple[str, set[Outcome]]] = {
     "self-containing list": (method("x = []; x.append(x); return x"), {L}),
     "self-containing dict": (method("x = {}; x[1] = x; return x"), {L}),
     "deep nesting": (method("x = []\nfor _ in range(10**5): x = [x]\nreturn x"), {L}),
-    "shared bomb": (method("x = [1]\nfor _ in range(40): x = [x, x]\nreturn x"), {L}),
+    "shared bomb": (method("x = [1]\nfor _ in range(40): x = [x, x]\nreturn x"), {L, T}),
     "huge text": (method("return 'x' * (64 << 20)"), {L}),
     "huge int": (method("return 1 << (400 << 20)"), {L}),
     "huge list": (method("return [0] * 5_000_000"), {L}),
@@ -236,7 +236,7 @@ ATTACKS: dict[str, tuple[str, set[Outcome]]] = {
     "recursion without limit": (method("import sys; sys.setrecursionlimit(10**9); return self.f(n)"), {E, M, T}),
     "stack overflow in C": (
         method("import sys; sys.setrecursionlimit(10**9)\nx = []\nfor _ in range(10**6): x = [x]\nreturn repr(x)[:5]"),
-        {E, M, L, F},
+        {E, M, L, F, T},
     ),
     # the machine
     "kills its parent": (method("import os; os.kill(os.getppid(), 9); return 1"), {E}),

@@ -92,6 +92,7 @@ def test_values_come_back_as_they_were(value: Any) -> None:
         [True, 1, 1.0],
         [[]] * 3,
     ],
+    ids=lambda value: type(value).__name__,
 )
 def test_single_values(value: Any) -> None:
     assert same(sent(value), value)
@@ -195,6 +196,7 @@ def test_limits() -> None:
         b'{"t":[' * 50_000,
         b"9" * 5000,
     ],
+    ids=lambda text: repr(text[:12]),
 )
 def test_rubbish_is_refused(text: bytes) -> None:
     with pytest.raises(MalformedError):
