@@ -17,9 +17,6 @@ from corrgrpo_envs.sandbox.worker import Worker, WorkerLostError
 
 HOSTS = ("auto", embedded.NAME, docker.NAME)
 PACKAGES = ("sortedcontainers",)
-_GRACE = 60.0  # beyond what the limits add up to, before a worker counts as lost
-_JUDGE_EXTRA = 10.0
-_PATIENCE = 5.0  # waiting for a core does not count against a program, so a busy machine stretches its limits
 _DEFAULT = Limits()
 
 
@@ -84,14 +81,14 @@ class Sandbox:
         """
         if (refused := _too_long(program, limits)) is not None:
             return refused
-        return verdict(self._ask({"op": "judge", "program": program, **check.plain()}, limits, runs=1))
+        return verdict(self._ask({"op": "judge", "program": program, **check.plain()}, limits))
 
     def judge_output(self, program: str, cases: Sequence[Case], limits: Limits = _DEFAULT) -> Verdict:
         """Run a program once for each case and compare what it prints; the first failure ends it."""
         if (refused := _too_long(program, limits)) is not None:
             return refused
         pairs = [(case.given, case.expected) for case in cases]
-        return verdict(self._ask({"op": "cases", "program": program, "cases": pairs}, limits, runs=len(pairs)))
+        return verdict(self._ask({"op": "cases", "program": program, "cases": pairs}, limits))
 
     def measure(
         self,
@@ -138,7 +135,7 @@ class Sandbox:
             "budget": budget_seconds,
             "core": chosen,
         }
-        report = self._ask(job, limits, runs=2 + 2 * most)
+        report = self._ask(job, limits)
         if "sides" not in report:
             failed = verdict(report)
             return Measurement(failed, failed, why=failed.message)
@@ -150,7 +147,7 @@ class Sandbox:
             return Returned(refused)
         document = Encoder({}, [], Bounds(size=1 << 28, nodes=1 << 26)).document([list(arguments), named])
         load = {"source": program, "names": {"call": function}, "value_bytes": int(limits.value_bytes)}
-        report = self._ask({"op": "call", "load": load, "arguments": document.decode("ascii")}, limits, runs=1)
+        report = self._ask({"op": "call", "load": load, "arguments": document.decode("ascii")}, limits)
         value = None
         if report["outcome"] == Outcome.PASSED:
             try:
@@ -195,12 +192,11 @@ class Sandbox:
     def _checked(self, source: str, mode: str, limits: Limits) -> Verdict:
         if (refused := _too_long(source, limits)) is not None:
             return refused
-        return verdict(self._ask({"op": "check", "program": source, "mode": mode}, limits, runs=1))
+        return verdict(self._ask({"op": "check", "program": source, "mode": mode}, limits))
 
-    def _ask(self, job: Mapping[str, Any], limits: Limits, *, runs: int) -> dict[str, Any]:
+    def _ask(self, job: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
         """Have a request done; what the sandbox itself fails at is tried once more, on another worker."""
         job = {**job, "limits": limits.plain()}
-        seconds = _PATIENCE * runs * (limits.wall + _JUDGE_EXTRA) + _GRACE
         report: dict[str, Any] = {}
         for _ in range(2):
             try:
@@ -209,7 +205,7 @@ class Sandbox:
                 report = _lost(error)
                 continue
             try:
-                report = worker.request(job, seconds)
+                report = worker.request(job)
             except WorkerLostError as error:
                 self._drop(worker)
                 report = _lost(error)

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import time
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ from corrgrpo_envs.sandbox.inside.frames import FrameBuffer, framed
 from corrgrpo_envs.sandbox.isolation import Isolation, isolation
 
 _REPLY = 1 << 28
+_SILENCE = 300.0  # seconds; a worker at work says so every 5
 _INSIDE = "inside"
 
 
@@ -70,13 +70,13 @@ class Worker:
             raise
         self.isolation: Isolation = isolation(host, hello)
 
-    def request(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def request(self, job: dict[str, Any]) -> dict[str, Any]:
         """Have a request done.
 
         Raises:
-            WorkerLostError: if the worker does not answer in time.
+            WorkerLostError: if the worker ends or gives no sign of life.
         """
-        return self._exchange(job, seconds)
+        return self._exchange(job, _SILENCE)
 
     def close(self) -> None:
         """End the worker."""
@@ -87,17 +87,16 @@ class Worker:
         self._link.abandon()
 
     def _exchange(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
         try:
             self._link.send(framed(json.dumps(job).encode("ascii")), seconds)
-            while (frame := self._buffer.pop()) is None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise WorkerLostError(f"no answer within {seconds:.0f} s")
-                data = self._link.receive(left)
-                if not data:
-                    raise WorkerLostError("it ended")
-                self._buffer.feed(data)
+            while not (frame := self._buffer.pop()):  # an empty frame is a sign of life
+                if frame is None:
+                    data = self._link.receive(seconds)
+                    if not data:
+                        raise WorkerLostError("it ended")
+                    self._buffer.feed(data)
+        except TimeoutError:
+            raise WorkerLostError(f"no sign of life for {seconds:.0f} s") from None
         except OSError as error:
             raise WorkerLostError(f"no connection: {error or type(error).__name__}") from None
         reply: dict[str, Any] = json.loads(frame)

@@ -24,6 +24,7 @@ from .syscalls import PR_SET_DUMPABLE, prctl
 
 Trace = list[tuple[bytes, bytes]]
 _JUDGE_MEMORY = 3 << 30
+_JUDGE_CPU, _JUDGE_WALL = 2.0, 10.0
 _RESULT_ROOM = 1 << 16
 
 
@@ -67,7 +68,7 @@ class Broker:
         ours, theirs = socket.socketpair()
         judge_end, candidate_end = socket.socketpair()
         # The judge spends time on comparing alone; what a program makes it spend beyond that is a timeout.
-        allowance = {"cpu": limits["cpu"] + 10, "wall": limits["wall"] + 10, "memory": _JUDGE_MEMORY}
+        allowance = {"cpu": limits["cpu"] + _JUDGE_CPU, "wall": limits["wall"] + _JUDGE_WALL, "memory": _JUDGE_MEMORY}
         program = self._crew.start(CANDIDATE, [candidate_end.detach()], limits)
         judge = self._crew.start(JUDGE, [theirs.detach(), judge_end.detach()], allowance)
         channel = Channel(ours.fileno())
@@ -144,7 +145,9 @@ class Broker:
                 if channel.reader in ready:
                     channel.read()
                     reply = channel.buffer.pop()
-        except (ClosedError, TooLongError):
+        except TooLongError:
+            child.flooded = True
+        except ClosedError:
             self._crew.join(child)
         self._crew.stop(child)
         while len(output) <= limit and (piece := printed.read(1 << 16)):  # what was left in the pipe
@@ -253,4 +256,4 @@ def main(options: dict[str, Any]) -> None:
     if not hello:
         os._exit(1)
     stream.send(hello)
-    Broker(stream, Crew(ours, stream.reader)).serve()
+    Broker(stream, Crew(ours, stream)).serve()

@@ -9,6 +9,7 @@ from typing import Any
 from .frames import Channel, ClosedError, TooLongError
 
 _REPORT = 1 << 16
+_SIGN_OF_LIFE = 5000  # milliseconds
 
 
 class LostError(Exception):
@@ -29,10 +30,11 @@ class Crew:
 
     Args:
         control: the socket to the zygote.
-        stream: descriptor of the caller's stream; when it ends, so does this process, and the children with it.
+        stream: the caller's stream; when it ends, so does this process, and the children with it. While a request
+            is being done, an empty frame now and then says that it is.
     """
 
-    def __init__(self, control: socket.socket, stream: int) -> None:
+    def __init__(self, control: socket.socket, stream: Channel) -> None:
         self._control = control
         self._stream = stream
         self._next = 0
@@ -85,12 +87,14 @@ class Crew:
     def wait(self, *readers: int) -> set[int]:
         """Wait for news of children or for something to read; return the descriptors with something to read."""
         poll = select.poll()
-        poll.register(self._stream, select.POLLIN)
+        poll.register(self._stream.reader, select.POLLIN)
         poll.register(self._control.fileno(), select.POLLIN)
         for reader in readers:
             poll.register(reader, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll()}
-        if self._stream in ready:
+        ready = {descriptor for descriptor, _ in poll.poll(_SIGN_OF_LIFE)}
+        if not ready:
+            self._stream.send(b"")
+        if self._stream.reader in ready:
             os._exit(0)  # the caller never speaks during a request: it is gone
         if self._control.fileno() in ready:
             self._listen()
