@@ -89,7 +89,7 @@ run() {
     return 0
   fi
   export DOCKER_HOST=$address
-  { image corrgrpo-sandbox:test >/dev/null && "$@"; } || status=$?
+  { bash "$0" image corrgrpo-sandbox:test >/dev/null && "$@"; } || status=$?
   stop "$dir"
   return "$status"
 }

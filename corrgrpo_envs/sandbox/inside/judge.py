@@ -162,7 +162,7 @@ def _outcome(report: dict[str, Any]) -> str:
         return "memory_limit"
     missing = report["missing"]
     if "ModuleNotFoundError" in report["classes"] and missing and all(map(str.isidentifier, missing.split("."))):
-        report["missing"] = missing.split(".")[0]
+        report["missing"] = missing.split(".")[0][:100]
         return "missing_package"
     return "exception"
 

@@ -12,6 +12,15 @@ DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 IMAGE = "corrgrpo-sandbox:test"  # made by tests/docker/engine.sh
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes from minutes to hours unless it is asked for: `-m slow`."""
+    if "slow" in (config.option.markexpr or ""):
+        return
+    for item in items:
+        if item.get_closest_marker("slow") and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="takes long: run with -m slow"))
+
+
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[Sandbox]:
     sandbox = Sandbox("embedded", workers=1)
