@@ -229,6 +229,7 @@ def main(options: dict[str, Any]) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     private = bool(options["namespaces"]) and namespaces.allowed()
     processes = namespaces.enter() if private else _processes()
+    prctl(PR_SET_DUMPABLE, 0)  # its memory, and the zygote's, are for nobody of the same user
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
@@ -250,7 +251,6 @@ def main(options: dict[str, Any]) -> None:
         )
         zygote.run(theirs, layers, null, processes)
     theirs.close()
-    prctl(PR_SET_DUMPABLE, 0)
     stream = Channel(0, 1)
     hello = ours.recv(1 << 16)
     if not hello:

@@ -1,6 +1,7 @@
 """The layers that hold a child, put on in the child itself, the filter of system calls last."""
 
 import functools
+import glob
 import math
 import os
 import resource
@@ -9,7 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import landlock, seccomp
-from .syscalls import PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
+from .paths import standard_library
+from .syscalls import (
+    CAP_DAC_READ_SEARCH,
+    PR_SET_DUMPABLE,
+    PR_SET_KEEPCAPS,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    keep_capabilities,
+    prctl,
+)
 
 CANDIDATE, JUDGE, TIMED = "candidate", "judge", "timed"
 _THREADS = 16
@@ -41,6 +51,8 @@ class Layers:
         self.no_new_privileges = _works(_no_new_privileges)
         self._user = _first_user(worker) if os.getuid() == 0 else None
         self.separate_users = self._user is not None
+        # An interpreter in a folder of root's own: reading stays allowed, Landlock says what.
+        self._kept = 0 if self._user is None or _works(functools.partial(_reads, self._user)) else CAP_DAC_READ_SEARCH
         self.landlock = landlock.version()
         self._ruleset = -1
         if self.landlock:
@@ -67,8 +79,10 @@ class Layers:
         self._limit(limits)
         if self._user is not None:
             user = self._user + (1 if role == JUDGE else 0)
-            _become(user)
+            _become(user, self._kept)
             _lower(resource.RLIMIT_NPROC, _THREADS)  # counts a user's threads: useful where the user is our own
+        else:
+            keep_capabilities(0)  # those of a user namespace of our own
         prctl(PR_SET_DUMPABLE, 0)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if self.no_new_privileges:
@@ -89,8 +103,7 @@ class Layers:
         _lower(resource.RLIMIT_STACK, _STACK)
 
     def _restrict(self) -> None:
-        if not self.no_new_privileges:
-            _no_new_privileges()
+        _no_new_privileges()  # without it the kernel refuses
         landlock.restrict(self._ruleset)
 
 
@@ -101,10 +114,19 @@ def _lower(what: int, value: int) -> None:
     resource.setrlimit(what, (value, value))
 
 
-def _become(user: int) -> None:
+def _become(user: int, kept: int = 0) -> None:
     os.setgroups([])
     os.setresgid(user, user, user)
+    prctl(PR_SET_KEEPCAPS, 1 if kept else 0)
     os.setresuid(user, user, user)
+    keep_capabilities(kept)
+
+
+def _reads(user: int) -> None:
+    _become(user)
+    os.listdir(standard_library())
+    for path in glob.glob(f"{standard_library()}/*.py"):
+        os.close(os.open(path, os.O_RDONLY))
 
 
 def _first_user(worker: int) -> int | None:

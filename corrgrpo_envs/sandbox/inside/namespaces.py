@@ -66,7 +66,7 @@ def _leave_namespaces() -> None:
     flags = _MOUNTS | _PROCESSES | _NETWORK | _IPC | _HOSTNAME
     unshare(flags if user == 0 else flags | _USERS)
     if user != 0:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
 

@@ -2,11 +2,15 @@
 
 import ctypes
 import os
+import struct
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_KEEPCAPS = 8
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
+CAP_DAC_READ_SEARCH = 1 << 2
+_CAPABILITY_VERSION = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -38,6 +42,17 @@ def prctl(option: int, *values: object) -> int:
     plain = [ctypes.c_ulong(item) if isinstance(item, int) else item for item in values]
     plain += [ctypes.c_ulong(0)] * (4 - len(plain))
     return _checked(int(_libc.prctl(option, *plain)), f"prctl {option}")
+
+
+def keep_capabilities(bits: int) -> None:
+    """Give up all capabilities but those of the bits (which must be held).
+
+    Raises:
+        OSError: if the kernel refuses.
+    """
+    header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
+    data = struct.pack("IIIIII", bits, bits, 0, 0, 0, 0)
+    _checked(int(_libc.capset(header, data)), "capset")
 
 
 def unshare(flags: int) -> None:

@@ -69,11 +69,11 @@ def test_tricks_do_not_pay(embedded: Sandbox, before: str, body: str) -> None:
 
 
 def test_work_moved_before_the_calls_is_charged(embedded: Sandbox) -> None:
-    before = "table = {n: sum(k * k % 7 for k in range(2000 + n)) for n in range(20) for _ in range(5)}"
+    before = "table = {n: sum(k * k % 7 for k in range(2000 + n)) for n in range(20) for _ in range(30)}"
     moved = f"{before}\ndef f(n): return table[n]"
     measured = embedded.measure(moved, program(2), CHECK, LIMITS, rounds=4, max_rounds=4)
     assert measured.rounds[0].program.calls < 0.2 * measured.rounds[0].reference.calls
-    assert measured.ratio > 1.5  # five times the work of one pass, against two
+    assert measured.ratio > 5  # thirty times the work of one pass, against two; some is allowed for loading
 
 
 def test_other_results_in_timed_rounds_fail(embedded: Sandbox) -> None:
