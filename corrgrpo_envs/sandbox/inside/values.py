@@ -22,7 +22,7 @@ NODE_FIELDS = ("val", "next", "left", "right", "random", "prev", "child", "child
 _PLAIN_INT = 1 << 1024  # larger ones travel in hexadecimal: decimal digits cost quadratic time
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes, complex, range))
 _ENCODER: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
-_QUOTED = json.encoder.encode_basestring_ascii  # type: ignore[attr-defined]
+_QUOTED = json.encoder.encode_basestring_ascii
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 

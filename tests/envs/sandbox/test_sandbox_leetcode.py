@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,9 @@ def test_sample_with_nodes_of_the_train_split(embedded: Sandbox, data: Path) -> 
     with_nodes = [
         row
         for row in rows(data / "leetcode" / "LeetCodeDataset-v0.2.0-train.jsonl.gz")
-        if "is_same_list(" in row["test"] or "is_same_tree(" in row["test"]
+        if any(helper in row["test"] for helper in ("is_same_list(", "is_same_tree(", "list_node(", "tree_node("))
     ]
-    assert len(with_nodes) > 50
+    assert len(with_nodes) == 121
     judged(embedded, with_nodes[::12])
 
 
@@ -77,4 +78,16 @@ def test_humaneval(embedded: Sandbox, data: Path) -> None:
     for row in rows(data / "humaneval" / "HumanEval.jsonl.gz")[::16]:
         check = Check(test=row["test"], entry_point=row["entry_point"], setup=row["prompt"] + "    pass\n")
         verdict = embedded.judge(row["prompt"] + row["canonical_solution"], check, LIMITS)
+        assert verdict.passed, (row["task_id"], verdict)
+
+
+def test_mbpp(embedded: Sandbox, data: Path) -> None:
+    lines = (data / "mbpp" / "mbpp.jsonl").read_text(encoding="utf-8").splitlines()
+    rows_of_the_test_split = [row for row in map(json.loads, lines) if 11 <= row["task_id"] <= 510]
+    assert len(rows_of_the_test_split) == 500
+    for row in rows_of_the_test_split[::25]:
+        names = sorted(set(re.findall(r"^def +(\w+)", row["code"], re.MULTILINE)))
+        body = "\n".join("    " + line for text in row["test_list"] for line in text.splitlines())
+        check = Check(f"def check(candidate):\n{body}", names[0], setup=row["test_setup_code"], names=names)
+        verdict = embedded.judge(f"{row['test_setup_code']}\n{row['code']}", check, LIMITS)
         assert verdict.passed, (row["task_id"], verdict)
