@@ -1,0 +1,1 @@
+"""Where workers live: `embedded` beside this process, `docker` in containers."""

@@ -1,0 +1,235 @@
+"""The child that runs the program under test. It knows the program and the arguments, nothing else.
+
+Whatever the program does to this process, it can only choose which frames leave it; they are read elsewhere, with
+limits, as values to be compared.
+
+| request | reply |
+| --- | --- |
+| `L` JSON: source, names | `K`, or a failure |
+| `C` name, document of the arguments | `V` document of the result and of edited arguments, or a failure |
+| `B` frames of calls: decode them all | `R` |
+| `G`: make those calls | `D` |
+| `F`: next result | as for `C` |
+| `P` JSON: source: run as a program | `K`, or a failure |
+| `Y` JSON: source, mode: parse or compile alone | `K`, or a failure |
+
+Failures: `S` does not compile, `E` exception, `U` value that is not carried, `T` value too large.
+"""
+
+import ast
+import builtins
+import json
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .frames import Channel, ClosedError, FrameBuffer, framed
+from .values import Bounds, Decoder, Encoder, TooLargeError, UnsupportedError, all_scalar, node_classes
+
+_MESSAGE = 500
+_COMPILE_ERRORS = (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError)
+
+
+def serve(channel: Channel) -> None:
+    """Answer requests until the other end is gone."""
+    program = Program()
+    while True:
+        try:
+            request = channel.receive()
+        except ClosedError:
+            return
+        channel.send(program.answer(request))
+
+
+class Program:
+    """A loaded program and the calls that wait for their time."""
+
+    def __init__(self) -> None:
+        self._module = types.ModuleType("solution")
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._classes: dict[str, type] = {}
+        self._bounds = Bounds()
+        self._prepared: list[Call] = []
+        self._results: list[bytes] = []
+        # Bound here, before the program has run a line.
+        self._actions: dict[bytes, Callable[[bytes], bytes]] = {
+            b"L": self._load,
+            b"C": self._call,
+            b"B": self._prepare,
+            b"G": self._go,
+            b"F": self._fetch,
+            b"P": self._run,
+            b"Y": self._check,
+        }
+
+    def answer(self, request: bytes) -> bytes:
+        """Do what a frame asks for and return the reply's frame."""
+        return self._actions[request[:1]](request[1:])
+
+    def _load(self, body: bytes) -> bytes:
+        job = json.loads(body)
+        self._bounds = Bounds(size=job["value_bytes"])
+        self._module.__name__ = "solution"
+        sys.modules["solution"] = self._module
+        failure = _execute(job["source"], self._module.__dict__)
+        if failure is not None:
+            return failure
+        namespace = self._module.__dict__
+        try:
+            self._functions = {name: eval(path, namespace) for name, path in job["names"].items()}
+        except BaseException as error:
+            return described(error)
+        self._classes = node_classes(namespace)
+        return b"K"
+
+    def _call(self, body: bytes) -> bytes:
+        call = Call(self._functions, self._classes, self._bounds, body)
+        call.run()
+        return call.reply()
+
+    def _prepare(self, body: bytes) -> bytes:
+        buffer = FrameBuffer(len(body))
+        buffer.feed(body)
+        while (frame := buffer.pop()) is not None:
+            self._prepared.append(Call(self._functions, self._classes, self._bounds, frame[1:]))
+        return b"R"
+
+    def _go(self, body: bytes) -> bytes:
+        for call in self._prepared:
+            call.run()
+        return b"D"
+
+    def _fetch(self, body: bytes) -> bytes:
+        return self._prepared.pop(0).reply()
+
+    def _run(self, body: bytes) -> bytes:
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        failure = _execute(json.loads(body)["source"], module.__dict__, leave=SystemExit)
+        try:
+            for thread in threading.enumerate():
+                if thread is not threading.main_thread() and not thread.daemon:
+                    thread.join()
+            sys.stdout.flush()
+        except BaseException as error:
+            return failure or described(error)
+        return failure or b"K"
+
+    def _check(self, body: bytes) -> bytes:
+        job = json.loads(body)
+        flags = ast.PyCF_ONLY_AST if job["mode"] == "parse" else 0
+        try:
+            compile(job["source"], "<program>", "exec", flags, dont_inherit=True)
+        except _COMPILE_ERRORS as error:
+            return b"S" + described(error)[1:]
+        return b"K"
+
+
+class Call:
+    """One call: arguments decoded at once, result kept until it is asked for."""
+
+    def __init__(
+        self, functions: dict[str, Callable[..., Any]], classes: dict[str, type], bounds: Bounds, body: bytes
+    ) -> None:
+        name, document = body.split(b"\n", 1)
+        _, self._attributes, self._text = document.split(b"\n")
+        self._function = functions[name.decode()]
+        self._classes, self._bounds = classes, bounds
+        # What the test passes is limited by the test alone.
+        decoder = Decoder(classes, [], Bounds(size=1 << 30, nodes=1 << 28))
+        self._arguments = decoder.document(document)
+        self._objects = decoder.objects
+        self._result: Any = None
+        self._failure: bytes | None = None
+
+    def run(self) -> None:
+        """Make the call."""
+        positional, named = self._arguments
+        try:
+            self._result = self._function(*positional, **named)
+        except BaseException as error:
+            self._failure = described(error)
+
+    def reply(self) -> bytes:
+        """The result, and the arguments where they were edited."""
+        if self._failure is not None:
+            return self._failure
+        encoder = Encoder(self._classes, self._objects, self._bounds)
+        known = len(self._objects)
+        positional, named = self._arguments
+        try:
+            result = encoder.text(self._result)
+            edits = b""
+            if known or not all_scalar(positional) or not all_scalar(list(named.values())):
+                edits = encoder.text(self._arguments)
+                edits = b"" if edits == self._text else edits
+            attributes = encoder.attributes() if encoder.objects else b""
+            attributes = b"" if attributes == self._attributes else attributes
+            return b"V" + b"\n".join((encoder.new_classes(known), attributes, result, edits))
+        except UnsupportedError as error:
+            return b"U" + _clipped(error).encode()
+        except TooLargeError as error:
+            return b"T" + _clipped(error).encode()
+        except BaseException as error:
+            return described(error)
+
+
+def _execute(source: str, namespace: dict[str, Any], leave: type[BaseException] | tuple[()] = ()) -> bytes | None:
+    """Compile and run a source; return a failure's frame or None."""
+    try:
+        code = compile(source, "<program>", "exec", dont_inherit=True)
+    except _COMPILE_ERRORS as error:
+        return b"S" + described(error)[1:]
+    namespace["__builtins__"] = builtins  # not this module's copy
+    try:
+        exec(code, namespace)
+    except leave:
+        return None
+    except BaseException as error:
+        return described(error)
+    return None
+
+
+def described(error: BaseException) -> bytes:
+    """An exception as a frame: names of its classes, message, line, missing module."""
+    names = [cls.__name__ for cls in type.mro(type(error))]
+    missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<program>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    report = {
+        "classes": names,
+        "message": _clipped(error),
+        "line": line,
+        "missing": missing if type(missing) is str else None,
+    }
+    return b"E" + json.dumps(report).encode()
+
+
+def _clipped(error: BaseException) -> str:
+    try:
+        text = str(error)
+        return text[:_MESSAGE] if type(text) is str else ""
+    except BaseException:
+        return ""
+
+
+def calls(frames: list[bytes]) -> bytes:
+    """The body of a `B` request for a list of `C` requests."""
+    return b"".join(map(framed, frames))
+
+
+def run(descriptor: int) -> None:
+    """Serve over a descriptor; the process's standard streams are set up for programs."""
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogatepass", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    try:
+        serve(Channel(descriptor))
+    finally:
+        os._exit(0)

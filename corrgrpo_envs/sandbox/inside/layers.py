@@ -1,0 +1,163 @@
+"""The layers that hold a child, put on in the child itself, the filter of system calls last."""
+
+import functools
+import glob
+import math
+import os
+import resource
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import landlock, seccomp
+from .paths import standard_library
+from .syscalls import (
+    CAP_DAC_READ_SEARCH,
+    PR_SET_DUMPABLE,
+    PR_SET_KEEPCAPS,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    keep_capabilities,
+    prctl,
+)
+
+CANDIDATE, JUDGE, TIMED = "candidate", "judge", "timed"
+_THREADS = 16
+_STACK = 64 << 20
+_DESCRIPTORS = 64
+_FIRST_USER, _SMALL_USERS = 0x20000000, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one child may use: bytes of address space, CPU seconds, the core it is bound to."""
+
+    memory: int
+    cpu: float
+    core: int | None = None
+
+
+class Layers:
+    """The layers that work here, tried once, and what they need, made once.
+
+    Args:
+        worker: a number that no other worker of this machine has.
+
+    Attributes:
+        no_new_privileges, separate_users, landlock, seccomp: which are on; Landlock by its version, 0 without.
+    """
+
+    def __init__(self, worker: int) -> None:
+        self.no_new_privileges = _works(_no_new_privileges)
+        self._user = _first_user(worker) if os.getuid() == 0 else None
+        self.separate_users = self._user is not None
+        # An interpreter in a folder of root's own: reading stays allowed, Landlock says what.
+        self._kept = 0 if self._user is None or _works(functools.partial(_reads, self._user)) else CAP_DAC_READ_SEARCH
+        self.landlock = landlock.version()
+        self._ruleset = -1
+        if self.landlock:
+            try:
+                self._ruleset = landlock.ruleset(self.landlock)
+            except OSError:
+                self.landlock = 0
+        if self.landlock and not _works(self._restrict):
+            self.landlock = 0
+        self._filters = {}
+        if seccomp.supported():
+            threaded, single = seccomp.Filter(threads=True), seccomp.Filter(threads=False)
+            self._filters = {CANDIDATE: threaded, JUDGE: single, TIMED: single}
+        self.seccomp = bool(self._filters) and _works(lambda: _filtered(self._filters[TIMED]))
+
+    def put_on(self, role: str, limits: Limits) -> None:
+        """Hold this process; there is no way back.
+
+        Raises:
+            OSError: if a layer that worked at the start fails now.
+        """
+        if limits.core is not None:
+            os.sched_setaffinity(0, {limits.core})
+        self._limit(limits)
+        if self._user is not None:
+            user = self._user + (1 if role == JUDGE else 0)
+            _become(user, self._kept)
+            _lower(resource.RLIMIT_NPROC, _THREADS)  # counts a user's threads: useful where the user is our own
+        else:
+            keep_capabilities(0)  # those of a user namespace of our own
+        prctl(PR_SET_DUMPABLE, 0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if self.no_new_privileges:
+            _no_new_privileges()
+        if self.landlock:
+            self._restrict()
+        if self._ruleset >= 0:
+            os.close(self._ruleset)
+        if self.seccomp:
+            self._filters[role].install()
+
+    def _limit(self, limits: Limits) -> None:
+        _lower(resource.RLIMIT_AS, limits.memory)
+        _lower(resource.RLIMIT_CPU, math.ceil(limits.cpu) + 2)  # a second net under the zygote's clock
+        _lower(resource.RLIMIT_FSIZE, 0)
+        _lower(resource.RLIMIT_CORE, 0)
+        _lower(resource.RLIMIT_NOFILE, _DESCRIPTORS)
+        _lower(resource.RLIMIT_STACK, _STACK)
+
+    def _restrict(self) -> None:
+        _no_new_privileges()  # without it the kernel refuses
+        landlock.restrict(self._ruleset)
+
+
+def _lower(what: int, value: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(what, (value, value))
+
+
+def _become(user: int, kept: int = 0) -> None:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    prctl(PR_SET_KEEPCAPS, 1 if kept else 0)
+    os.setresuid(user, user, user)
+    keep_capabilities(kept)
+
+
+def _reads(user: int) -> None:
+    _become(user)
+    os.listdir(standard_library())
+    for path in glob.glob(f"{standard_library()}/*.py"):
+        os.close(os.open(path, os.O_RDONLY))
+
+
+def _first_user(worker: int) -> int | None:
+    """The first of two user numbers that nothing else on the machine uses, or None where they can't be taken."""
+    for user in (_FIRST_USER + 2 * worker, _SMALL_USERS + 2 * (worker % 20_000)):
+        if _works(functools.partial(_become, user)):
+            return user
+    return None
+
+
+def _no_new_privileges() -> None:
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _filtered(wanted: seccomp.Filter) -> None:
+    _no_new_privileges()
+    wanted.install()
+    try:
+        os.kill(os.getpid(), 0)
+    except PermissionError:
+        return
+    raise OSError("the filter does not hold")
+
+
+def _works(attempt: Callable[[], object]) -> bool:
+    """Whether an attempt succeeds, made in a child."""
+    child = os.fork()
+    if child == 0:
+        try:
+            attempt()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0

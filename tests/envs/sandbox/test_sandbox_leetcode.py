@@ -1,0 +1,93 @@
+"""References of real data pass, and fail once one of their results is spoiled."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corrgrpo_envs.sandbox import Check, Limits, Outcome, Sandbox
+
+LIMITS = Limits(cpu_seconds=30.0, memory_mb=1024)
+SPOILED = """
+class _Spoiler:
+    def __init__(self, function):
+        self.function, self.count = function, 0
+    def __call__(self, *positional, **named):
+        self.count += 1
+        result = self.function(*positional, **named)
+        return {"spoiled": True} if self.count == %d else result
+_spoiled = _Spoiler(%s)
+"""
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def parts(row: dict[str, Any]) -> tuple[str, Check]:
+    program = f"{row['prompt']}\n{row['completion']}"
+    return program, Check(test=row["test"], entry_point=row["entry_point"], setup=row["prompt"])
+
+
+def judged(sandbox: Sandbox, sample: list[dict[str, Any]]) -> None:
+    """Judge each reference, then the same with its last compared result replaced."""
+    for row in sample:
+        program, check = parts(row)
+        verdict = sandbox.judge(program, check, LIMITS)
+        assert verdict.passed, (row["task_id"], verdict)
+        if verdict.cpu_seconds > 3:
+            continue
+        spoiled = Check(check.test, "_spoiled", check.setup)
+        wrong = sandbox.judge(program + SPOILED % (verdict.calls, row["entry_point"]), spoiled, LIMITS)
+        assert wrong.outcome in (Outcome.FAILED, Outcome.TEST_ERROR), (row["task_id"], wrong)
+
+
+def test_sample_of_the_test_split(embedded: Sandbox, data: Path) -> None:
+    judged(embedded, rows(data / "leetcode" / "LeetCodeDataset-v0.3.1-test.jsonl.gz")[::20])
+
+
+def test_sample_with_nodes_of_the_train_split(embedded: Sandbox, data: Path) -> None:
+    with_nodes = [
+        row
+        for row in rows(data / "leetcode" / "LeetCodeDataset-v0.2.0-train.jsonl.gz")
+        if any(helper in row["test"] for helper in ("is_same_list(", "is_same_tree(", "list_node(", "tree_node("))
+    ]
+    assert len(with_nodes) == 121
+    judged(embedded, with_nodes[::12])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_whole_test_split(embedded: Sandbox, data: Path) -> None:
+    every = rows(data / "leetcode" / "LeetCodeDataset-v0.3.1-test.jsonl.gz")
+    assert len(every) == 228
+    judged(embedded, every)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_300_of_the_train_split(embedded: Sandbox, data: Path) -> None:
+    judged(embedded, rows(data / "leetcode" / "LeetCodeDataset-v0.2.0-train.jsonl.gz")[::6][:300])
+
+
+def test_humaneval(embedded: Sandbox, data: Path) -> None:
+    for row in rows(data / "humaneval" / "HumanEval.jsonl.gz")[::16]:
+        check = Check(test=row["test"], entry_point=row["entry_point"], setup=row["prompt"] + "    pass\n")
+        verdict = embedded.judge(row["prompt"] + row["canonical_solution"], check, LIMITS)
+        assert verdict.passed, (row["task_id"], verdict)
+
+
+def test_mbpp(embedded: Sandbox, data: Path) -> None:
+    lines = (data / "mbpp" / "mbpp.jsonl").read_text(encoding="utf-8").splitlines()
+    rows_of_the_test_split = [row for row in map(json.loads, lines) if 11 <= row["task_id"] <= 510]
+    assert len(rows_of_the_test_split) == 500
+    for row in rows_of_the_test_split[::25]:
+        names = sorted(set(re.findall(r"^def +(\w+)", row["code"], re.MULTILINE)))
+        body = "\n".join("    " + line for text in row["test_list"] for line in text.splitlines())
+        check = Check(f"def check(candidate):\n{body}", names[0], setup=row["test_setup_code"], names=names)
+        verdict = embedded.judge(f"{row['test_setup_code']}\n{row['code']}", check, LIMITS)
+        assert verdict.passed, (row["task_id"], verdict)

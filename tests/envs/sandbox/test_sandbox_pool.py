@@ -1,0 +1,259 @@
+# ruff: noqa: E501 (programs, as long as they are)
+"""Workers: shared, replaced when they die, at home in one process, gone with it."""
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corrgrpo_envs.sandbox import Check, Limits, Outcome, Sandbox, SandboxError, close_all, shared
+from corrgrpo_envs.sandbox.__main__ import main
+from corrgrpo_envs.sandbox.hosts.embedded import EmbeddedHost
+from corrgrpo_envs.sandbox.worker import WorkerLostError
+
+CHECK = Check("def check(candidate):\n    assert candidate(2) == 4", "f")
+GOOD, BAD = "def f(x): return 2 * x", "def f(x): return x"
+LIMITS = Limits(cpu_seconds=1.0)
+
+
+def children(pid: int) -> list[int]:
+    """All descendants of a process, from the process file system."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            if parent == pid:
+                found += [int(entry.name), *children(int(entry.name))]
+    return found
+
+
+def worker_processes(sandbox: Sandbox) -> list[int]:
+    pids = [worker._link._process.pid for worker in sandbox._workers]
+    return [pid for top in pids for pid in (top, *children(top))]
+
+
+def gone(pids: list[int], seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not any(_alive(pid) for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def own() -> Iterator[Sandbox]:
+    sandbox = Sandbox("embedded", workers=1)
+    assert sandbox.judge(GOOD, CHECK, LIMITS).passed
+    yield sandbox
+    sandbox.close()
+
+
+def test_shared_is_one_per_arguments() -> None:
+    assert shared("embedded") is shared("embedded")
+    assert shared("embedded") is not shared("embedded", workers=1)
+
+
+def test_nothing_starts_before_it_is_used() -> None:
+    before = children(os.getpid())
+    Sandbox("embedded")
+    assert children(os.getpid()) == before
+
+
+def test_closing_ends_every_process_and_use_starts_anew(own: Sandbox) -> None:
+    pids = worker_processes(own)
+    assert len(pids) >= 2
+    own.close()
+    assert gone(pids)
+    assert own.judge(GOOD, CHECK, LIMITS).passed
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_killed_worker_is_replaced(own: Sandbox, place: int) -> None:
+    pids = worker_processes(own)
+    os.kill(pids[min(place, len(pids) - 1)], signal.SIGKILL)
+    assert own.judge(GOOD, CHECK, LIMITS).passed
+    assert own.judge(BAD, CHECK, LIMITS).outcome is Outcome.FAILED
+    assert gone(pids)
+
+
+@pytest.mark.parametrize("place", [0, -1, -2, -3])
+def test_killed_in_the_middle_no_verdict_is_wrong(own: Sandbox, place: int) -> None:
+    """Some process of the worker is killed while a program runs: a new worker gives the verdict."""
+    spins = "import time\ndef f(x):\n    end = time.process_time() + 0.3\n    while time.process_time() < end: pass\n    return 2 * x"
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.append(own.judge(spins, CHECK, LIMITS)))
+    before = worker_processes(own)
+    thread.start()
+    end = time.monotonic() + 10
+    while len(running := worker_processes(own)) < len(before) + 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    os.kill(running[place], signal.SIGKILL)
+    thread.join(120)
+    assert verdicts[0].passed, verdicts
+    assert own.judge(GOOD, CHECK, LIMITS).passed
+
+
+class Dying:
+    """A host whose workers start and then fail."""
+
+    name = "embedded"
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.started = failures, 0
+        self._real = EmbeddedHost(())
+
+    def start(self) -> Any:
+        self.started += 1
+        worker = self._real.start()
+        if self.started <= self.failures:
+            os.kill(worker._link._process.pid, signal.SIGKILL)
+        return worker
+
+
+@pytest.mark.parametrize(("failures", "outcome"), [(1, Outcome.PASSED), (2, Outcome.INFRASTRUCTURE_ERROR)])
+def test_infrastructure_is_tried_twice(failures: int, outcome: Outcome) -> None:
+    sandbox = Sandbox("embedded", workers=1)
+    host = Dying(failures)
+    sandbox._hosts = [host]
+    verdict = sandbox.judge(GOOD, CHECK, LIMITS)
+    assert verdict.outcome is outcome
+    assert not verdict.failed_by_program
+    assert host.started == 2
+    sandbox.close()
+
+
+def test_worker_that_never_starts_is_infrastructure() -> None:
+    sandbox = Sandbox("embedded", workers=1)
+    sandbox._hosts = [EmbeddedHost((), interpreter="/bin/false")]
+    assert sandbox.judge(GOOD, CHECK, LIMITS).outcome is Outcome.INFRASTRUCTURE_ERROR
+    with pytest.raises(WorkerLostError, match="does not start"):
+        sandbox.isolation()
+
+
+def test_without_an_engine_docker_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(SandboxError, match="Docker"):
+        Sandbox("docker", workers=1).judge(GOOD, CHECK, LIMITS)
+
+
+def test_several_threads_get_their_own_verdicts() -> None:
+    sandbox = Sandbox("embedded", workers=2)
+    outcomes: dict[int, Outcome] = {}
+
+    def work(number: int) -> None:
+        check = Check(f"def check(candidate):\n    assert candidate({number}) == {number * 2}", "f")
+        outcomes[number] = sandbox.judge(GOOD if number % 2 else BAD, check, LIMITS).outcome
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 13)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {number: Outcome.PASSED if number % 2 else Outcome.FAILED for number in range(1, 13)}
+    assert len(sandbox._workers) <= 2
+    sandbox.close()
+
+
+def _in_a_fork(sandbox: Sandbox, answers: Any) -> None:
+    answers.put((sandbox.judge(GOOD, CHECK, LIMITS).outcome, len(worker_processes(sandbox))))
+    sandbox.close()
+
+
+def test_a_forked_process_has_workers_of_its_own(own: Sandbox) -> None:
+    pids = worker_processes(own)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    process = context.Process(target=_in_a_fork, args=(own, answers))
+    process.start()
+    assert answers.get(timeout=120)[0] is Outcome.PASSED
+    process.join(60)
+    assert all(map(_alive, pids))
+    assert own.judge(GOOD, CHECK, LIMITS).passed
+    assert worker_processes(own) == pids
+
+
+def test_workers_end_with_a_killed_process() -> None:
+    script = (
+        "import sys, time\nfrom corrgrpo_envs.sandbox import Sandbox, Check\n"
+        "s = Sandbox('embedded', workers=1)\ns.judge('def f(): pass', Check('def check(c): c()', 'f'))\n"
+        "print([w._link._process.pid for w in s._workers][0], flush=True)\ntime.sleep(100)"
+    )
+    root = Path(__file__).resolve().parents[3]
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=root) as process:
+        assert process.stdout is not None
+        top = int(process.stdout.readline())
+        pids = [top, *children(top)]
+        assert len(pids) >= 2
+        process.kill()
+    assert gone(pids)
+
+
+def test_an_interrupt_leaves_no_answer_behind(own: Sandbox) -> None:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        own.judge("import time\ndef f(x): time.sleep(5)", CHECK, LIMITS)
+    assert own.judge(GOOD, CHECK, LIMITS).passed
+
+
+def _state(sandbox: Sandbox) -> tuple[list[int], int, int]:
+    pids = worker_processes(sandbox)
+    descriptors = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in (*pids, os.getpid()))
+    memory = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+    return pids, descriptors, memory * 4096
+
+
+@pytest.mark.parametrize("jobs", [60, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
+def test_nothing_grows(own: Sandbox, jobs: int) -> None:
+    programs = [GOOD, BAD, "1 +", "import os; os._exit(1)", "def f(x): return [x] * 10**5", "x = [0] * 10**10"]
+    wanted = [
+        Outcome.PASSED,
+        Outcome.FAILED,
+        Outcome.SYNTAX_ERROR,
+        Outcome.EXCEPTION,
+        Outcome.FAILED,
+        Outcome.MEMORY_LIMIT,
+    ]
+    for program in programs:
+        own.judge(program, CHECK, LIMITS)
+    gc.collect()
+    pids, descriptors, memory = _state(own)
+    for number in range(jobs):
+        kind = number % len(programs)
+        assert own.judge(programs[kind], CHECK, LIMITS).outcome is wanted[kind]
+    gc.collect()
+    after = _state(own)
+    assert after[:2] == (pids, descriptors)
+    assert after[2] < memory + (4 << 20)
+
+
+def test_report_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--host", "embedded"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("host", "level", "system calls", "files", "users", "namespaces"):
+        assert word in printed
+
+
+def test_close_all_closes_what_is_open(own: Sandbox) -> None:
+    pids = worker_processes(own)
+    close_all()
+    assert gone(pids)
