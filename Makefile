@@ -18,11 +18,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check model setup clean
+.PHONY: help train test test-docker check model setup clean
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
 train: model  ## Train the default policy: make train ENV=RLLA-v0 ARGS="--steps 5"
 	$(BIN)/python -m corrgrpo_train --env $(ENV) $(ARGS)
@@ -31,6 +31,11 @@ train: model  ## Train the default policy: make train ENV=RLLA-v0 ARGS="--steps 
 test: export OMP_NUM_THREADS = 1
 test: setup  ## Run the tests: make test TESTS="tests/envs -x"
 	$(BIN)/python -m pytest $(TESTS)
+
+test-docker: setup  ## Run the sandbox's tests on a Docker engine started by hand
+	$(PIP) install -e '.[docker]'
+	PYTHON=$(BIN)/python tests/docker/engine.sh run $$(mktemp -d) \
+	  $(BIN)/python -m pytest tests/envs/sandbox -k "docker or container" -rs
 
 check: setup  ## Check style and types
 	$(BIN)/python -m ruff check .
