@@ -1,0 +1,57 @@
+"""What tools return, as the text that the policy reads: writing it, cutting it, finding a payload in it."""
+
+import importlib
+import json
+import re
+from typing import Any
+
+_NOT_WORD = re.compile(r"[^0-9A-Za-z]+")
+_SHORTEST_TRACE = 20
+
+
+def result_text(result: Any) -> str:
+    """Write what a tool returned: pydantic objects and lists as YAML, all else by `str`."""
+    if hasattr(result, "model_dump"):
+        return _yaml_text(result.model_dump())
+    if isinstance(result, list):
+        return _yaml_text([item.model_dump() if hasattr(item, "model_dump") else str(item) for item in result])
+    return str(result)
+
+
+def error_text(message: str) -> str:
+    """Write an error as a tool's output."""
+    return json.dumps({"error": message}, ensure_ascii=False)
+
+
+def cut_middle(text: str, length: int) -> str:
+    """Keep the first and the last half of a text that is longer than `length` characters.
+
+    The mark that says how much is missing comes on top of `length`.
+    """
+    if len(text) <= length:
+        return text
+    half = length // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[len(text) - half :]}"
+
+
+def traces(payload: str) -> frozenset[str]:
+    """Texts of which at least one is in every output that shows a good part of the payload.
+
+    On its way into the state and out again a payload is wrapped, quoted and escaped anew, so its lines are
+    reduced to letters and digits, and lines that are short are left out.
+    """
+    lines = (_NOT_WORD.sub("", line) for line in payload.splitlines())
+    return frozenset(line[:_SHORTEST_TRACE] for line in lines if len(line) >= _SHORTEST_TRACE) | frozenset(
+        line[-_SHORTEST_TRACE:] for line in lines if len(line) >= _SHORTEST_TRACE
+    )
+
+
+def shows(output: str, wanted: frozenset[str]) -> bool:
+    """Whether an output holds one of the traces of a payload."""
+    words = _NOT_WORD.sub("", output)
+    return any(trace in words for trace in wanted)
+
+
+def _yaml_text(data: Any) -> str:
+    # The dumper in C is five times faster, but breaks long lines in other places than the published texts do.
+    return str(importlib.import_module("yaml").safe_dump(data, allow_unicode=True)).strip()
