@@ -1,4 +1,4 @@
-"""`corrgrpo/AgentDojo-v0`: an agent with tools does what its user asks, while tool outputs tell it to do other things."""
+"""`corrgrpo/AgentDojo-v0`: an agent with tools serves its user, while tool outputs tell it to do other things."""
 
 import importlib.util
 import pickle
@@ -129,7 +129,9 @@ class AgentDojoEnv(MultiRewardEnv):
         """Run the calls in the text; without any, or at the last turn allowed, end the episode and judge it."""
         self._turns += 1
         if self._turns >= self.max_turns:
-            return self._end(text, "max_turns" if self.max_turns > 1 else "ok")
+            # As published, the format of a text that comes too late to be acted on does not count.
+            late = call_format(self.call_format).parse(text, self._suite.toolbox)
+            return self._end(text, "max_turns" if late.calls or late.problem else "ok")
         calls = self._read(text)
         if not calls:
             return self._end(text, "ok")

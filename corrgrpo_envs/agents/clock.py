@@ -20,11 +20,11 @@ class Snapshot:
     """What a state held before a call.
 
     Attributes:
-        times: time stamp of each mail and file, by the object's place.
+        times: mails and files with their time stamps, by the object's identity (a deleted mail's id is given anew).
         events: ids of the appointments.
     """
 
-    times: dict[tuple[str, str], datetime.datetime]
+    times: dict[int, tuple[Any, datetime.datetime]]
     events: frozenset[str]
 
 
@@ -41,43 +41,36 @@ class SimulatedClock:
     def settle(self, state: Any, before: Snapshot) -> None:
         """Put the simulated time in place of the machine's wherever a call has set a time stamp."""
         self.now += _TICK
-        fresh_mails = []
-        for place, item, attribute in _stamped(state):
-            if before.times.get(place) != getattr(item, attribute):
+        for item, attribute in _stamped(state):
+            _, stamp = before.times.get(id(item), (None, None))
+            if stamp != getattr(item, attribute):
                 setattr(item, attribute, self.now)
-                if place[0] == "mail" and place not in before.times:
-                    fresh_mails.append(item)
         for key, event in _events(state).items():
             if key not in before.events:
-                # The invitation that goes with it names the same people in the same accidental order.
                 event.participants = sorted(event.participants)
-                for mail in fresh_mails:
-                    mail.recipients = sorted(mail.recipients)
 
 
 def start(state: Any) -> SimulatedClock:
     """A clock for a fresh state: noon of its current day, or a little after the newest time stamp in it."""
     day = getattr(getattr(state, "calendar", None), "current_day", None)
     first = datetime.datetime.combine(day, _NOON) if isinstance(day, datetime.date) else _EPOCH
-    stamps = [getattr(item, attribute).replace(tzinfo=None) for _, item, attribute in _stamped(state)]
+    stamps = [getattr(item, attribute).replace(tzinfo=None) for item, attribute in _stamped(state)]
     return SimulatedClock(max([first, *stamps]))
 
 
 def snapshot(state: Any) -> Snapshot:
     """Note the time stamps and appointments of a state."""
-    times = {place: getattr(item, attribute) for place, item, attribute in _stamped(state)}
+    times = {id(item): (item, getattr(item, attribute)) for item, attribute in _stamped(state)}
     return Snapshot(times, frozenset(_events(state)))
 
 
-def _stamped(state: Any) -> Iterator[tuple[tuple[str, str], Any, str]]:
-    """Mails and files: where they are, the object, and the name of its time stamp."""
+def _stamped(state: Any) -> Iterator[tuple[Any, str]]:
+    """Mails and files, each with the name of its time stamp."""
     inbox, drive = getattr(state, "inbox", None), getattr(state, "cloud_drive", None)
     if inbox is not None:
-        for key, mail in (*inbox.emails.items(), *inbox.trash.items()):
-            yield ("mail", key), mail, "timestamp"
+        yield from ((mail, "timestamp") for box in (inbox.emails, inbox.trash) for mail in box.values())
     if drive is not None:
-        for key, file in drive.files.items():
-            yield ("file", key), file, "last_modified"
+        yield from ((file, "last_modified") for file in drive.files.values())
 
 
 def _events(state: Any) -> dict[str, Any]:

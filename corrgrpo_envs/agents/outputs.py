@@ -3,10 +3,11 @@
 import importlib
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 _NOT_WORD = re.compile(r"[^0-9A-Za-z]+")
-_SHORTEST_TRACE = 20
+_TRACE = 20
 
 
 def result_text(result: Any) -> str:
@@ -34,16 +35,16 @@ def cut_middle(text: str, length: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[len(text) - half :]}"
 
 
+@lru_cache(maxsize=4096)
 def traces(payload: str) -> frozenset[str]:
     """Texts of which at least one is in every output that shows a good part of the payload.
 
     On its way into the state and out again a payload is wrapped, quoted and escaped anew, so its lines are
-    reduced to letters and digits, and lines that are short are left out.
+    reduced to letters and digits; of each long one the first and the last 20 are kept.
     """
-    lines = (_NOT_WORD.sub("", line) for line in payload.splitlines())
-    return frozenset(line[:_SHORTEST_TRACE] for line in lines if len(line) >= _SHORTEST_TRACE) | frozenset(
-        line[-_SHORTEST_TRACE:] for line in lines if len(line) >= _SHORTEST_TRACE
-    )
+    lines = [_NOT_WORD.sub("", line) for line in payload.splitlines()]
+    long = [line for line in lines if len(line) >= _TRACE]
+    return frozenset(line[:_TRACE] for line in long) | frozenset(line[-_TRACE:] for line in long)
 
 
 def shows(output: str, wanted: frozenset[str]) -> bool:

@@ -43,15 +43,15 @@ class Suite:
         name: e.g. `"banking"`.
         package: the package's own `TaskSuite`.
         toolbox: its tools.
-        functions: the tools' implementations by name.
         user_tasks, injection_tasks: the package's task objects by id, in the order of their numbers.
         default_injections: the harmless text of each injection vector.
     """
 
     def __init__(self, version: str, name: str, package: Any) -> None:
         self.version, self.name, self.package = version, name, package
-        self.functions = {tool.name: tool for tool in package.tools}
-        self.toolbox = Toolbox((tool.name, tool.description, tool.parameters.model_json_schema()) for tool in package.tools)
+        self.toolbox = Toolbox(
+            (tool.name, tool.description, tool.parameters.model_json_schema()) for tool in package.tools
+        )
         self.user_tasks: dict[str, Any] = dict(sorted(package.user_tasks.items(), key=_number))
         self.injection_tasks: dict[str, Any] = dict(sorted(package.injection_tasks.items(), key=_number))
         self.default_injections: dict[str, str] = package.get_injection_vector_defaults()
@@ -144,9 +144,7 @@ def attack_names() -> tuple[str, ...]:
     """
     load_package()
     registered = importlib.import_module("agentdojo.attacks.attack_registry").ATTACKS
-    return tuple(
-        name for name, attack in registered.items() if name not in _INTERACTIVE and not attack.is_dos_attack
-    )
+    return tuple(name for name, attack in registered.items() if name not in _INTERACTIVE and not attack.is_dos_attack)
 
 
 @lru_cache(maxsize=64)
