@@ -11,7 +11,7 @@ from corrgrpo_envs.agents.cases import Case, case_tasks
 from corrgrpo_envs.agents.formats import call_format
 from corrgrpo_envs.agents.prompts import default_system_message
 from corrgrpo_envs.agents.references import attack_turns, user_turns
-from corrgrpo_envs.agents.suites import Injections, Suite, load_suite
+from corrgrpo_envs.agents.suites import Injections, Suite, check_attack_model, load_suite
 from corrgrpo_envs.env import Message, MultiRewardEnv, Opening, Outcome
 from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_envs.rewards import RewardComponent
@@ -89,6 +89,8 @@ class AgentDojoEnv(MultiRewardEnv):
         if importlib.util.find_spec("agentdojo") is None:
             raise ImportError("AgentDojo needs its package: pip install 'corrgrpo[agentdojo]'")
         super().__init__(split=split, dataset=dataset, reward_weights=reward_weights, render_mode=render_mode)
+        if not isinstance(attack_model, str):
+            raise ValueError(f"attack_model must be a text, not {shown(attack_model)}")
         if tool_schemas not in ("full", "flat"):
             raise unknown("tool_schemas", tool_schemas, ["full", "flat"])
         self.benchmark_version, self.attack_model = benchmark_version, attack_model
@@ -108,6 +110,7 @@ class AgentDojoEnv(MultiRewardEnv):
 
     def load_tasks(self) -> TaskSet[Case]:
         """The cases of the chosen suites and attacks."""
+        check_attack_model(self.attack_model)
         tasks = case_tasks(self.benchmark_version, self._suites, self._attacks, self._include_clean)
         return TaskSet(tasks, self.split, f"AgentDojo {self.benchmark_version}")
 

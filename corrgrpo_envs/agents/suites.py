@@ -147,6 +147,18 @@ def attack_names() -> tuple[str, ...]:
     return tuple(name for name, attack in registered.items() if name not in _INTERACTIVE and not attack.is_dos_attack)
 
 
+def check_attack_model(model: str) -> None:
+    """Check that attacks know how to address a model.
+
+    Raises:
+        ValueError: unless the name contains one of the package's list.
+    """
+    load_package()
+    known = importlib.import_module("agentdojo.models").MODEL_NAMES
+    if not any(name in model for name in known):
+        raise unknown("attack_model", model, known)
+
+
 @lru_cache(maxsize=64)
 def load_suite(version: str, name: str) -> Suite:
     """Return a suite, the same object for all environments of a process.

@@ -277,7 +277,7 @@ def test_checks_that_raise_are_named(env):
     assert info["reward_components"] == {"utility": 0.0, "security": 0.0}
     assert "attack_success" not in info["metrics"]
     assert env.failure.startswith("KeyError")
-    info = last_info(env, "slack:user_task_1:clean", call("remove_user_from_slack", user="Bob"), "Done.")
+    info = last_info(env, "slack:user_task_1:clean", call("remove_user_from_slack", user="Alice"), "Done.")
     assert info["status"] == "utility_check_failed"
     assert info["reward_components"] == {"utility": 0.0, "security": 0.0}
 
@@ -336,15 +336,15 @@ def test_wrong_options():
     for option, value in (("max_turns", 0), ("max_calls_per_turn", True), ("max_output_length", 2.5)):
         with pytest.raises(ValueError, match=option):
             make(**{option: value})
-    with pytest.raises(ValueError, match="tool_schemas 'flatt' is unknown; .*Did you mean 'flat'"):
+    with pytest.raises(ValueError, match=r"tool_schemas 'flatt' is unknown; .*Did you mean 'flat'"):
         make(tool_schemas="flatt")
     with pytest.raises(ValueError, match="call_format 'hermes2' is unknown"):
         make(call_format="hermes2")
-    with pytest.raises(ValueError, match="suites .* twice"):
+    with pytest.raises(ValueError, match=r"suites .* twice"):
         make(suites=["slack", "slack"])
-    with pytest.raises(ValueError, match="suites 'bank' is unknown; allowed: .*Did you mean 'banking'"):
+    with pytest.raises(ValueError, match=r"suites 'bank' is unknown; allowed: .*Did you mean 'banking'"):
         make(suites=["bank"]).reset()
-    with pytest.raises(ValueError, match="attacks 'importnt_instructions' is unknown; .*Did you mean 'important_inst"):
+    with pytest.raises(ValueError, match=r"attacks 'importnt_instructions' is unknown; .*Did you mean 'important_inst"):
         make(attacks=["importnt_instructions"]).reset()
     for attack in ("manual", "dos"):
         with pytest.raises(ValueError, match=f"attacks '{attack}' is unknown"):

@@ -322,7 +322,7 @@ def test_wrong_openai_messages_and_formats():
         action_text({"tool_calls": [{"name": "send"}]})
     with pytest.raises(ValueError, match="content"):
         action_text({"content": 3})
-    with pytest.raises(ValueError, match="call_format 'hermess' is unknown; .*Did you mean 'hermes'"):
+    with pytest.raises(ValueError, match=r"call_format 'hermess' is unknown; .*Did you mean 'hermes'"):
         call_format("hermess")
 
 
