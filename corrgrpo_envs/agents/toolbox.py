@@ -65,18 +65,13 @@ class Toolbox:
         for name, description, schema in tools:
             parameters = _resolved(schema, schema.get("$defs", {}))
             properties, required = parameters.get("properties", {}), parameters.get("required", [])
-            full.append(_openai(name, description, parameters["properties"] if properties else {}, required))
+            full.append(_openai(name, description, properties, required))
             flat.append(_openai(name, description, {key: _flat(one) for key, one in properties.items()}, required))
             self._parameters[name] = {
                 key: Parameter(_types(one), _choices(one), key in required) for key, one in properties.items()
             }
         self.schemas: tuple[Schema, ...] = tuple(full)
         self.flat_schemas: tuple[Schema, ...] = tuple(flat)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the tools."""
-        return tuple(self._parameters)
 
     def types(self, tool: str, parameter: str) -> tuple[str, ...]:
         """JSON types that a parameter takes; none where tool or parameter are unknown."""
