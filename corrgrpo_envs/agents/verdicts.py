@@ -38,7 +38,7 @@ def utility(suite: Suite, user_task: str, answer: str, start: bytes, state: Any,
         calls: all calls that were made, failed ones too.
     """
     before, after = pickle.loads(start), pickle.loads(pickle.dumps(state, protocol=5))
-    after = _shared(before, after)
+    _share(before, after)
     task = suite.user_tasks[user_task]
     return _checked(lambda: suite.package._check_user_task_utility(task, *_evidence(answer, before, after, calls)))
 
@@ -67,20 +67,29 @@ def _checked(check: Callable[[], bool]) -> Verdict:
         return Verdict(False, " ".join(f"{type(error).__name__}: {error}".split())[:200])
 
 
-def _shared(before: Any, after: Any) -> Any:
-    """Return `after` with the largest parts that equal those at the same place in `before` replaced by them.
-
-    Parts count as equal if their pickles are, so equal numbers of unlike types are told apart.
-    """
+def _share(before: Any, after: Any) -> bool:
+    """Whether two states are equal, in types too; what is equal in `after` is replaced by its like in `before`."""
+    if before is after:
+        return True
     if type(before) is not type(after):
-        return after
-    if pickle.dumps(before, protocol=5) == pickle.dumps(after, protocol=5):
-        return before
+        return False
     if isinstance(after, dict):
-        for key in after.keys() & before.keys():
-            after[key] = _shared(before[key], after[key])
-    elif hasattr(after, "model_fields_set"):
-        for name, value in after.__dict__.items():
-            if name in before.__dict__:
-                after.__dict__[name] = _shared(before.__dict__[name], value)
-    return after
+        return _share_items(before, after) and len(before) == len(after)
+    if isinstance(after, list):
+        return len(before) == len(after) and all(_share(*pair) for pair in zip(before, after, strict=True))
+    if hasattr(after, "model_fields_set"):
+        same = _share_items(before.__dict__, after.__dict__)
+        return (
+            same and len(before.__dict__) == len(after.__dict__) and before.model_fields_set == after.model_fields_set
+        )
+    return bool(before == after)
+
+
+def _share_items(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    same = True
+    for key, value in after.items():
+        if key in before and _share(before[key], value):
+            after[key] = before[key]
+        else:
+            same = False
+    return same

@@ -7,10 +7,13 @@ from collections import Counter
 
 import gymnasium as gym
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import corrgrpo_envs  # noqa: F401
 from corrgrpo_envs.agents import verdicts
 from corrgrpo_envs.agents.metrics import summary
+from corrgrpo_envs.agents.outputs import result_text
 from corrgrpo_envs.agents.suites import load_suite
 from examples.agentdojo_policies import POLICIES, play
 
@@ -251,6 +254,51 @@ def test_verdicts_are_the_packages_for_some():
 def test_verdicts_are_the_packages_for_all(suite):
     noises = list(NOISE) if suite == "workspace" else ["none", "mail", "event"]
     compared(suite, list(load_suite("v1.2.2", suite).user_tasks), noises)
+
+
+texts = st.text(
+    st.sampled_from("ab \n\t'\"\\:#-{}[]&*!|>%@`,?é\u2028\x85\x00\ud83d\U0001f600"), max_size=200
+) | st.text(max_size=50)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    data=st.lists(st.dictionaries(st.sampled_from(["a", "body", "id_"]), texts | st.integers() | st.none()), max_size=3)
+)
+def test_outputs_are_written_as_by_the_safe_dumper_in_python(data):
+    import yaml
+
+    class Result:
+        def __init__(self, data):
+            self.data = data
+
+        def model_dump(self):
+            return self.data
+
+    try:
+        expected = yaml.safe_dump(data, allow_unicode=True).strip()
+    except UnicodeError:
+        return
+    assert result_text([Result(item) for item in data]) == expected
+
+
+def test_ground_truth_outputs_are_the_packages_texts():
+    import yaml
+    from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
+    from agentdojo.functions_runtime import FunctionsRuntime
+
+    compared = 0
+    for name in SIZES:
+        suite = load_suite("v1.2.2", name)
+        runtime = FunctionsRuntime(suite.package.tools)
+        for user_task in suite.user_tasks.values():
+            state = pickle.loads(suite.state(()))
+            for call in user_task.ground_truth(pickle.loads(suite.state(()))):
+                result, _ = runtime.run_function(state, call.function, call.args)
+                expected = tool_result_to_str(result, lambda data: yaml.safe_dump(data, allow_unicode=True))
+                assert result_text(result) == expected
+                compared += 1
+    assert compared == 339
 
 
 def test_states_are_the_packages():
