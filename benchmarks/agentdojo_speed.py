@@ -86,6 +86,7 @@ def main() -> None:
         print(f"{name:14}{theirs:10.1f}{once:10.1f}{ours:10.3f}{theirs / ours:17.0f}")
 
     print(f"\n{'episodes / s':14}{'package':>10}{'here':>10}{'ratio':>8}")
+    spent = [0.0, 0.0, 0.0]
     for name, own in chosen.items():
         suite = load_suite("v1.2.2", name)
         theirs = here = 0.0
@@ -107,6 +108,8 @@ def main() -> None:
             assert found == [(True, False), 2.0], (task.id, found)
         count = len(own)
         print(f"{name:14}{count / theirs:10.1f}{count / here:10.1f}{theirs / here:8.1f}")
+        spent = [spent[0] + count, spent[1] + theirs, spent[2] + here]
+    print(f"{'all':14}{spent[0] / spent[1]:10.1f}{spent[0] / spent[2]:10.1f}{spent[1] / spent[2]:8.1f}")
 
     before = megabytes()
     live = [gym.make("corrgrpo/AgentDojo-v0", split="all", disable_env_checker=True) for _ in range(LIVE)]
