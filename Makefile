@@ -64,5 +64,5 @@ $(VENV)/.train: pyproject.toml | $(VENV)/.torch
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
-	$(PIP) install -e '.[train,dev,hub]'
+	$(PIP) install -e '.[train,dev,hub,agentdojo]'
 	@touch $@ $(VENV)/.train

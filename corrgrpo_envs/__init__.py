@@ -46,4 +46,5 @@ __all__ = [
 ]
 
 register("RLLA", "corrgrpo_envs.tools.rlla:RLLAEnv")
+register("AgentDojo", "corrgrpo_envs.agents.agentdojo:AgentDojoEnv")
 register("CorrelatedBandit", "corrgrpo_envs.synthetic.bandit:CorrelatedBandit")
