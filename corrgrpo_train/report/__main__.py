@@ -14,9 +14,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m corrgrpo_train.report", description="Draw training curves.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders; several are overlaid")
     parser.add_argument("--output", type=Path, metavar="FILE", help="picture; default: curves.png in the first run")
+    parser.add_argument("--only", nargs="+", default=[], metavar="TITLE", help="plots with this in their titles")
     options = parser.parse_args(argv)
     try:
-        path = draw_curves(*options.runs, output=options.output)
+        path = draw_curves(*options.runs, output=options.output, only=options.only)
     except UsageError as error:
         sys.stderr.write(f"corrgrpo_train.report: error: {error}\n")
         return 2

@@ -150,7 +150,7 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
     return drawn
 
 
-def draw_curves(*run_dirs: Path, output: Path | None = None) -> Path:
+def draw_curves(*run_dirs: Path, output: Path | None = None, only: Sequence[str] = ()) -> Path:
     """Draw runs over one another.
 
     Training values are faint points with a smoothed line (exponential moving average), validations are
@@ -159,6 +159,7 @@ def draw_curves(*run_dirs: Path, output: Path | None = None) -> Path:
     Args:
         run_dirs: run folders.
         output: the PNG to write; None: `curves.png` in the first folder.
+        only: draw the plots whose titles contain one of these; empty draws all.
 
     Returns:
         The path of the picture.
@@ -174,7 +175,10 @@ def draw_curves(*run_dirs: Path, output: Path | None = None) -> Path:
     if not run_dirs:
         raise UsageError("name at least one run folder")
     runs = _distinct([read_run(folder) for folder in run_dirs])
-    plots = panels(runs)
+    titles = [plot.title for plot in panels(runs)]
+    plots = [plot for plot in panels(runs) if not only or any(part in plot.title for part in only)]
+    if titles and not plots:
+        raise UsageError(f"no plot's title contains any of {', '.join(only)}; there are: {', '.join(titles)}")
     if not plots:
         raise UsageError(f"{run_dirs[0]} has no rewards yet: nothing to draw")
     columns = min(3, len(plots))

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from corrgrpo_train.advantages import estimate
+from corrgrpo_train.errors import UsageError
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.report import curves
 from corrgrpo_train.report.__main__ import main
@@ -154,6 +155,16 @@ def test_runs_are_overlaid_and_told_apart(tmp_path: Path, figures: list[Figure])
     assert names[:2] == ["run (1)", "run (2)"]
     colors = {line.get_color() for line in figures[0].axes[0].get_lines()}
     assert {"C0", "C1"} <= colors
+
+
+def test_chosen_plots_only(tmp_path: Path, figures: list[Figure]) -> None:
+    draw_curves(a_run(tmp_path / "run"), only=["Total", "length"])
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in figures[0].axes] == [
+        "Total reward",
+        "Completion length",
+    ]
+    with pytest.raises(UsageError, match=r"Nothing.*Total reward"):
+        draw_curves(tmp_path / "run", only=["Nothing"])
 
 
 def test_a_run_that_is_being_written_is_drawn(tmp_path: Path) -> None:
