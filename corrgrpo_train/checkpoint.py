@@ -132,18 +132,26 @@ def load_checkpoint(path: Path) -> Checkpoint:
             content = json.loads((path / STATE).read_text(encoding="utf-8"))
             if content["schema"] != SCHEMA:
                 problem = f"has schema version {content['schema']!r}, this program reads {SCHEMA}"
+            elif content["step"] != step_of(path):
+                problem = f"is damaged ({STATE} is of step {content['step']!r})"
             else:
                 optimizer_state = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)
                 return Checkpoint(
                     step=int(content["step"]),
                     policy_dir=path / POLICY,
                     optimizer_state=optimizer_state,
-                    state=content["state"],
+                    state=dict(content["state"]),
                     best=bool(content["best"]),
                 )
         except Exception as error:  # torch.load raises half a dozen kinds on a damaged file
             problem = f"is damaged ({reason(error)})"
     raise UsageError(f"checkpoint {path} {problem}; {suggestion(path)}")
+
+
+def damaged(checkpoint: Checkpoint, why: str) -> str:
+    """Say that a checkpoint that could be read can't be continued from, and what to do."""
+    path = checkpoint.policy_dir.parent
+    return f"checkpoint {path} is damaged ({why}); {suggestion(path)}"
 
 
 def latest_checkpoint(run_dir: Path, *, clean: bool = True) -> Path | None:

@@ -50,9 +50,12 @@ def _is_kept(line: bytes, step: int | None) -> bool:
         return False
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-    return isinstance(row, dict) and (row.get("phase", "train") != "train" or row.get("step", 0) <= step)
+    if not isinstance(row, dict):
+        return False
+    reached = row.get("step", 0)
+    return row.get("phase", "train") != "train" or (isinstance(reached, int) and reached <= step)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -17,6 +17,7 @@ from corrgrpo_train.advantages import ESTIMATORS, Estimate, estimate
 from corrgrpo_train.checkpoint import (
     Checkpoint,
     best_checkpoint,
+    damaged,
     latest_checkpoint,
     load_checkpoint,
     save_checkpoint,
@@ -34,6 +35,7 @@ from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
+from corrgrpo_train.run_state import check_state
 from corrgrpo_train.tracking import Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
@@ -261,7 +263,10 @@ class Trainer:
         if self.checkpoint is None:
             return None
         state = self.checkpoint.state
-        self.optimizer.load_state_dict(self.checkpoint.optimizer_state)
+        try:
+            self.optimizer.load_state_dict(self.checkpoint.optimizer_state)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise UsageError(damaged(self.checkpoint, f"the optimiser's state: {first_line(error)}")) from error
         self.sampler.position, self.sampler.too_long = state["position"], state["too_long"]
         self.best = -math.inf if state["best"] is None else state["best"]
         self.had_signal, self.validations = state["had_signal"], state["validations"]
@@ -360,6 +365,7 @@ def _resumed(config: Config) -> Checkpoint | None:
     if path is None:
         return None
     checkpoint = load_checkpoint(path)
+    check_state(checkpoint)
     if checkpoint.state["config_hash"] != config_hash(config):
         raise UsageError(f"{config.run_dir} was made with other settings; see its config.yaml, or use another --output")
     return checkpoint

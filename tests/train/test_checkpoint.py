@@ -306,14 +306,18 @@ def test_killed_at_any_stage(tmp_path, case):
 def test_killed_while_resuming(tmp_path):
     """Clearing leftovers can itself be interrupted, any number of times."""
     run = tmp_path / "run"
-    save(run, 1, state={"new": False})
+    save(run, 1)
+    save(run, 2)
     folder = run / "checkpoints"
     shutil.copytree(folder / "step_000001", folder / ".old-step_000001")
-    shutil.copytree(folder / "step_000001", folder / ".old-step_000002")
+    (folder / "step_000002").rename(folder / ".old-step_000002")
     shutil.copytree(folder / "step_000001", folder / ".tmp-step_000003")
     for _ in range(100):
         status = killed_at(2, lambda: latest_checkpoint(run))
-        assert load_checkpoint(latest_checkpoint(run, clean=False)).step == 1
+        # The first is there at every moment, the second as soon as it has its name back.
+        assert load_checkpoint(folder / "step_000001").step == 1
+        latest = latest_checkpoint(run, clean=False)
+        assert load_checkpoint(latest).step == int(latest.name[-6:])
         if status == 0:
             break
     else:

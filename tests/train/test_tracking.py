@@ -174,7 +174,20 @@ def test_resuming_saves_the_new_settings(tmp_path: Path) -> None:
     assert from_yaml(tmp_path / "run" / "config.yaml").steps == 30
 
 
-@pytest.mark.parametrize("torn", [b'{"step": 2', b'{"step": 2, "a": 1}', b"\x00\x00\x00", b"\n", b"[1]\n", b"\xff\n"])
+@pytest.mark.parametrize(
+    "torn",
+    [
+        b'{"step": 2',
+        b'{"step": 2, "a": 1}',
+        b"\x00\x00\x00",
+        b"\n",
+        b"[1]\n",
+        b"\xff\n",
+        b"[" * 10**5 + b"\n",
+        b'{"step": "2"}\n',
+        b'{"step": null}\n',
+    ],
+)
 def test_torn_lines_are_dropped(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n' + torn)
     rewind(tmp_path, 5)

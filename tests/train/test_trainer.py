@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -185,6 +186,62 @@ def test_a_full_disk_is_told_in_one_line_and_the_run_goes_on_from_there(tmp_path
     monkeypatch.undo()
     assert main([*arguments, "--output", str(run), "--resume"]) == 0
     assert rows(run) == rows(whole)
+
+
+def rewrite(checkpoint, name, content):
+    """Change a file and its size in the marker, so that only the content is wrong."""
+    if name == "optimizer.pt":
+        torch.save(content, checkpoint / name)
+    else:
+        (checkpoint / name).write_text(json.dumps(content))
+    sizes = json.loads((checkpoint / "COMPLETE").read_text())
+    (checkpoint / "COMPLETE").write_text(json.dumps({**sizes, name: (checkpoint / name).stat().st_size}))
+
+
+@pytest.fixture(scope="module")
+def old_run(tmp_path_factory):
+    run = tmp_path_factory.mktemp("old") / "run"
+    assert main([*SMALL, "--steps", "1", "--validation-tasks", "1", "--output", str(run)]) == 0
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"position": "x"}, "position in its state.json is not a count"),
+        ({"position": -5}, "position in its state.json is not a count"),
+        ({"position": None}, "position in its state.json is not a count"),
+        ({"too_long": True}, "too_long in its state.json is not a count"),
+        ({"best": "x"}, "best in its state.json is not a number or null"),
+        ({"validations": {"last": 5}}, "validations in its state.json is not a mapping of mappings"),
+        ({"config_hash": 5}, "config_hash in its state.json is not text"),
+        ({"had_signal": 1}, "had_signal in its state.json is not true or false"),
+        ({"step": 7}, "state.json is of step 7"),
+        ({"state": []}, "config_hash in its state.json is not text"),
+        ({"optimizer.pt": {}}, "the optimiser's state"),
+        ({"optimizer.pt": {"state": {}, "param_groups": []}}, "the optimiser's state"),
+    ],
+)
+def test_a_checkpoint_of_other_content_is_told_in_one_line(tmp_path, capsys, old_run, change, message):
+    run = tmp_path / "run"
+    shutil.copytree(old_run, run)
+    checkpoint = run / "checkpoints/step_000001"
+    content = json.loads((checkpoint / "state.json").read_text())
+    ((name, value),) = change.items()
+    if name == "optimizer.pt":
+        rewrite(checkpoint, name, value)
+    elif name in ("step", "state"):
+        rewrite(checkpoint, "state.json", {**content, name: value})
+    else:
+        rewrite(checkpoint, "state.json", {**content, "state": {**content["state"], name: value}})
+    before = (run / "metrics.jsonl").read_bytes()
+    capsys.readouterr()
+    assert main(["--output", str(run), "--resume", "--steps", "2"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "resume from the one before" in error or "step_000000" in error
+    assert error.count("\n") == 1
+    assert (run / "metrics.jsonl").read_bytes() == before
 
 
 class FullAfter:
