@@ -65,7 +65,10 @@ class Validator:
                 self.starts.append(start)
         probe.close()
         if not self.starts:
-            raise UsageError(f"no task of split {split!r} has a first prompt of at most {max_prompt_tokens} tokens")
+            raise UsageError(
+                f"no task of split {split!r} has a first prompt of at most max_prompt_tokens={max_prompt_tokens} "
+                "tokens; raise it"
+            )
         self.sampler = GroupSampler(
             env,
             held_out,
