@@ -287,3 +287,54 @@ def test_the_default_model_speaks():
         tokens = policy.model.generate(**prompt, max_new_tokens=12, do_sample=False)
     answer = policy.tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
     assert "Paris" in answer
+
+
+def real_policy():
+    if not default.is_complete(default.default_model_folder()):
+        pytest.skip("the default model has not been fetched: python -m corrgrpo_train.models")
+    from corrgrpo_train.models import load_policy_model
+
+    return load_policy_model("default")
+
+
+def test_compact_prompts_of_the_built_in_dialogues_are_short():
+    import gymnasium as gym
+
+    import corrgrpo_envs  # noqa: F401  (registers the environments)
+    from corrgrpo_train.rollout import Chat
+
+    chat = Chat(real_policy().tokenizer)
+    env = gym.make("corrgrpo/RLLA-v0", split="all", max_tools=3).unwrapped
+    for task in env.tasks:
+        if task.kind != "history":  # earlier turns have no limit
+            observation, _ = env.reset(options={"task_id": task.id})
+            assert len(chat.opening(observation["messages"])) < 150, task.id
+
+
+def test_engine_and_trainer_agree_on_real_weights():
+    import torch
+
+    from corrgrpo_train.engines import SamplingRequest
+    from corrgrpo_train.engines.transformers import TransformersEngine
+    from corrgrpo_train.packing import micro_batches
+    from corrgrpo_train.policy import Policy
+    from corrgrpo_train.rollout import Chat, TokenSequence
+
+    loaded = real_policy()
+    chat = Chat(loaded.tokenizer, loaded.stop_token_ids)
+    prompts = [chat.opening([{"role": "user", "content": text}]) for text in ("Name a river.", "Count from 1 to 9.")]
+    requests = [SamplingRequest(tuple(prompts[i // 2]), 8, (0, i)) for i in range(4)]
+    sequences = []
+    for request, completion in zip(
+        requests, TransformersEngine(loaded.model, [2]).generate(requests, temperature=1.0), strict=True
+    ):
+        sequences.append(TokenSequence())
+        sequences[-1].add_given(list(request.prompt_ids))
+        sequences[-1].add_sampled(completion.token_ids, completion.logprobs)
+    policy = Policy(loaded.model)
+    assert policy.shares_prompts
+    with torch.no_grad():
+        for batch in micro_batches(sequences, [0, 0, 1, 1], 512):
+            owners = zip(batch.owners.tolist(), batch.places.tolist(), strict=True)
+            engine = torch.tensor([sequences[owner].behaviour_logprobs[place] for owner, place in owners])
+            assert torch.allclose(policy.score(batch, 1.0).logprobs, engine, atol=1e-4)
