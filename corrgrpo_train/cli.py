@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from corrgrpo_envs.errors import suggestion
+from corrgrpo_envs.errors import shown, suggestion
 from corrgrpo_train import presets
 from corrgrpo_train.config import (
     SECTIONS,
@@ -182,7 +182,7 @@ def _explained(problem: str, arguments: Sequence[str]) -> str:
     if match := re.match(r'Parser key "([^"]+)":', problem):
         name = match[1].split(".")[0]
         value = re.search(r"(?:Got value|Given value): (.*)", problem, re.DOTALL)
-        given = f", not {value[1].strip()!r}" if value else ""
+        given = f", not {shown(value[1].strip())}" if value else ""
         return f"{_flag(name)} must be {expected(types[name])}{given}"
     if match := re.match(r"unrecognized arguments: (.*)", problem, re.DOTALL):
         word = match[1].split()[0].split("=")[0]

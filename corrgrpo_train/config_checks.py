@@ -1,11 +1,14 @@
 """Checks of a configuration before anything heavy starts; each failure is one line that says what to do."""
 
+import contextlib
 import importlib
 import math
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
-from corrgrpo_envs.errors import unknown
+from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_train.config import Config
 from corrgrpo_train.errors import UsageError
 
@@ -43,6 +46,8 @@ _AT_LEAST = {
     "threads": 1,
     "env_workers": 1,
 }
+# Of generators' seeds; of threads more than any machine has cores (the tensor library crashes at too many).
+_AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
 _ABOVE_ZERO = ("max_grad_norm",)
 _BELOW_ONE = ("beta1", "beta2")
 
@@ -69,7 +74,11 @@ def check_values(config: Config) -> None:
     for name, low in _AT_LEAST.items():
         value = getattr(config, name)
         if value is not None and not low <= value < math.inf:
-            raise UsageError(f"{name} must be at least {low} and finite, not {value}")
+            raise UsageError(f"{name} must be at least {low} and finite, not {shown(value)}")
+    for name, high in _AT_MOST.items():
+        value = getattr(config, name)
+        if value is not None and value > high:
+            raise UsageError(f"{name} must be at most {high}, not {shown(value)}")
     for name in _ABOVE_ZERO:
         if not 0 < getattr(config, name) < math.inf:
             raise UsageError(f"{name} must be above 0 and finite, not {getattr(config, name)}")
@@ -82,6 +91,7 @@ def check_values(config: Config) -> None:
         if not math.isfinite(weight):
             raise UsageError(f"reward_weights.{name} must be finite, not {weight}")
     _check_names(config)
+    _check_output(config.run_dir)
     if config.max_episode_tokens is not None and config.max_episode_tokens <= config.max_prompt_tokens:
         raise UsageError(
             f"max_episode_tokens ({config.max_episode_tokens}) must be above max_prompt_tokens "
@@ -103,6 +113,23 @@ def _check_names(config: Config) -> None:
     for name in ("env", "method", "model"):
         if not getattr(config, name).strip():
             raise UsageError(f"{name} must not be empty")
+
+
+def _check_output(run_dir: Path) -> None:
+    """Check that the run folder can be made, before a model is loaded for it."""
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(run_dir)
+        nearest = next(path for path in (run_dir, *run_dir.absolute().parents) if path.exists())
+        if not nearest.is_dir():
+            reason = f"{nearest} is a file"
+        elif not os.access(nearest, os.W_OK | os.X_OK):
+            reason = f"{nearest} may not be written by this user"
+        else:
+            return
+    except (OSError, ValueError) as error:  # too long, or characters that no path can hold
+        reason = getattr(error, "strerror", None) or str(error)
+    raise UsageError(f"output {shown(str(run_dir))} cannot be a run folder: {reason}; choose another --output")
 
 
 def check_validation_split(split: str) -> None:

@@ -83,7 +83,10 @@ def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
 
 def _unknown_argument(full: str, arguments: Mapping[str, Any]) -> ValueError | None:
     """The first argument that the constructor does not have, as an error; None if it has them all."""
-    entry = gym.spec(full.rpartition(":")[2]).entry_point
+    try:
+        entry = gym.spec(full.rpartition(":")[2]).entry_point
+    except gym.error.Error:  # it is the package's name that could not be imported
+        return None
     maker = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
     if maker is None:
         return None

@@ -220,6 +220,15 @@ def test_flags(arguments: list[str], settings: dict[str, Any]) -> None:
             "reward component 'third' is unknown; allowed: 'first', 'second'.",
         ),
         (["--env", "other/CliPlain-v0", "--reward-weights.a", "1"], "for an environment without"),
+        (["--env", "..:x/Y-v0"], "env '..:x/Y-v0': "),
+        (["--env-args", '{"a":' + "[" * 3000 + "]" * 3000 + "}"], "--env-args must be a mapping"),
+        ([*CPU, "--output", "x" * 5000], "cannot be a run folder: File name too long"),
+        ([*CPU, "--output", "a\0b"], "cannot be a run folder"),
+        ([*CPU, "--output", "\ud800"], "cannot be a run folder"),
+        ([*CPU, "--output", "/dev/null"], "cannot be a run folder: /dev/null is a file"),
+        ([*CPU, "--output", "/dev/null/runs/x"], "cannot be a run folder: "),
+        ([*CPU, "--seed", str(2**70)], f"seed must be at most {2**63 - 1}"),
+        ([*CPU, "--threads", "100000"], "threads must be at most 1024"),
         ([*CPU, "--group-size", "0"], "group_size must be at least 1"),
         ([*CPU, "--method", "corgrpo"], "method 'corgrpo' is unknown"),
         ([*CPU, "--config", "missing.yaml"], "missing.yaml cannot be read"),
@@ -232,6 +241,7 @@ def test_wrong_input_is_one_line(run: Run, arguments: list[str], words: str) -> 
     assert (code, out) == (2, "")
     assert err.startswith("corrgrpo_train: error: ")
     assert err.count("\n") == 1
+    assert len(err) < 1000
     assert words in err
 
 
