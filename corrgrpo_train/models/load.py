@@ -13,7 +13,6 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
 )
-from safetensors import SafetensorError
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
@@ -181,7 +180,7 @@ def load_causal_model(name: str, folder: Path) -> PreTrainedModel:
         )
     except UsageError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, MemoryError, SafetensorError) as error:
+    except Exception as error:  # what the library raises on a damaged file is of any kind
         raise UsageError(f"model {name!r} cannot be loaded from {folder}: {first_line(error)}") from error
     # The library fills missing weights with random numbers and only warns.
     lacking = sorted(report["missing_keys"])
@@ -189,6 +188,9 @@ def load_causal_model(name: str, folder: Path) -> PreTrainedModel:
         raise UsageError(
             f"model {name!r} lacks {len(lacking)} weight tensors, the first is {lacking[0]}: {folder} is incomplete"
         )
+    broken = next((place for place, weight in model.named_parameters() if not weight.isfinite().all()), None)
+    if broken is not None:
+        raise UsageError(f"model {name!r} has weights that are nan or infinite, the first in {broken}")
     attention = getattr(model.config, "_attn_implementation", "sdpa")
     if attention != "sdpa":
         logger.warning("model %s has no SDPA attention; using %s", name, attention)

@@ -122,6 +122,21 @@ def test_incomplete_weights_are_refused_not_drawn_at_random(folder):
     fails(folder, "lacks 1 weight tensor", "model.layers.1.mlp.up_proj.weight")
 
 
+def test_weights_that_are_no_numbers(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][3, 5] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    fails(folder, "nan or infinite", "model.layers.1.mlp.up_proj.weight")
+
+
+def test_files_of_other_content(folder):
+    (folder / "generation_config.json").write_text("[]")
+    fails(folder, "cannot be loaded")
+    (folder / "generation_config.json").unlink()
+    edit(folder / "config.json", num_key_value_heads=0)
+    fails(folder, "cannot be loaded")
+
+
 def test_tokenizer_larger_than_the_embedding(folder):
     content = json.loads((folder / "tokenizer.json").read_text())
     content["added_tokens"].append({**content["added_tokens"][0], "id": 259, "content": "<|more|>"})
