@@ -187,7 +187,7 @@ class Console:
 
 
 def _comparison(columns: Mapping[str, Mapping[str, float]]) -> Table:
-    """One row per metric, one column per validation, and the change from the first to the last."""
+    """One row per metric, one column per validation, and the change from the last but one to the last."""
     table = Table(title="Validation", title_justify="left")
     table.add_column("")
     for name in [*columns, *(["change"] if len(columns) > 1 else [])]:
@@ -196,7 +196,7 @@ def _comparison(columns: Mapping[str, Mapping[str, float]]) -> Table:
     for key in dict.fromkeys(key for column in values for key in column):
         cells = [number(column.get(key)) for column in values]
         if len(columns) > 1:
-            cells.append(number(values[-1].get(key, math.nan) - values[0].get(key, math.nan), sign="+"))
+            cells.append(number(values[-1].get(key, math.nan) - values[-2].get(key, math.nan), sign="+"))
         table.add_row(Text(printable(key)), *cells)
     return table
 

@@ -137,6 +137,9 @@ class Trainer:
         )
         if self.validator is not None:
             closing.callback(self.validator.close)
+        # Before the run folder is made: an environment without references leaves nothing behind.
+        needed = config.warm_start if self.checkpoint is None else 0
+        self.references = reference_sequences(self.sampler, self.chat, needed) if needed else []
         self.best = -math.inf
         self.validated_at: int | None = None
         self.had_signal = False
@@ -201,7 +204,7 @@ class Trainer:
 
     def _warm_start(self) -> None:
         config = self.config
-        sequences = reference_sequences(self.sampler, self.chat, config.warm_start)
+        sequences = self.references
         if len(sequences) < config.warm_start:
             self.console.note(f"the environment has only {len(sequences)} reference answers for the warm start")
         losses = supervised_steps(
@@ -368,4 +371,8 @@ def _resumed(config: Config) -> Checkpoint | None:
     check_state(checkpoint)
     if checkpoint.state["config_hash"] != config_hash(config):
         raise UsageError(f"{config.run_dir} was made with other settings; see its config.yaml, or use another --output")
+    if checkpoint.step > config.steps:
+        raise UsageError(
+            f"{config.run_dir} already has {checkpoint.step} steps, more than --steps {config.steps}; raise it"
+        )
     return checkpoint

@@ -54,7 +54,8 @@ class Validator:
             )
         except UsageError as error:
             raise UsageError(
-                f"no validation on split {split!r}: {error}; an environment without splits needs --validation-tasks 0"
+                f"no validation on split {split!r}: {error}; an environment that has no splits needs "
+                "--validation-tasks 0"
             ) from error
         count = tasks if probe.tasks is None else min(tasks, probe.tasks)
         self.starts: list[Start] = []
@@ -67,7 +68,7 @@ class Validator:
         if not self.starts:
             raise UsageError(
                 f"no task of split {split!r} has a first prompt of at most max_prompt_tokens={max_prompt_tokens} "
-                "tokens; raise it"
+                "tokens; raise --max-prompt-tokens"
             )
         self.sampler = GroupSampler(
             env,

@@ -56,6 +56,9 @@ def test_command(words, tmp_path):
         case ["make", *arguments]:
             # -n says what would be done; an unknown target is an error
             assert run("make", "-n", *arguments, cwd=ROOT).strip()
+        case ["source", path]:
+            (folder,) = re.findall(r"^VENV \?= (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            assert path == f"{folder}/bin/activate"
         case ["pip", "install", "-e", what]:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
             extras = re.fullmatch(r"\.(?:\[(.+)\])?", what)[1]

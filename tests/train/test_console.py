@@ -91,9 +91,9 @@ def test_the_summary_compares_validations() -> None:
     phases = {"base": base, "warm_start": warm, "train": warm, "last": last}
     shown.finish({"run_dir": "runs/x", "validations": phases, "had_signal": True, "best_step": 3})
     lines = [line.strip("│").split() for line in text.getvalue().splitlines()]
-    assert ["reward", "│", "-0.500", "│", "0.250", "│", "1.000", "│", "+1.500"] in lines
-    assert ["components/format", "│", "0.250", "│", "0.500", "│", "0.125", "│", "-0.125"] in lines
-    assert ["metrics/exact", "│", "-", "│", "0.500", "│", "0.750", "│", "-"] in lines
+    assert ["reward", "│", "-0.500", "│", "0.250", "│", "1.000", "│", "+0.750"] in lines
+    assert ["components/format", "│", "0.250", "│", "0.500", "│", "0.125", "│", "-0.375"] in lines
+    assert ["metrics/exact", "│", "-", "│", "0.500", "│", "0.750", "│", "+0.250"] in lines
     assert text.getvalue().splitlines()[-1] == (
         "RLLA-v0, corrgrpo, seed 0: 1 min 15 s, best checkpoint after step 3. Run folder: runs/x"
     )

@@ -82,9 +82,9 @@ def test_it_learns(tmp_path):
     assert sum(shares[-5:]) / 5 > 0.5
 
 
-# Steps of the environment in the run below: 3 tasks validated, 3 references, 3 validated, 12 a rollout, 3 validated
-# after step 2. So the 2nd is in the first validation, the 53rd in the rollout of step 4, after step 2's checkpoint.
-MOMENTS = {"before any checkpoint": 2, "after a checkpoint": 53}
+# Steps of the environment in the run below: 3 references, 3 tasks validated, 3 validated, 12 a rollout, 3 validated
+# after step 2. So the 5th is in the first validation, the 53rd in the rollout of step 4, after step 2's checkpoint.
+MOMENTS = {"before any checkpoint": 5, "after a checkpoint": 53}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -291,7 +291,7 @@ def test_a_run_is_never_overwritten(tmp_path, capsys, change, message):
         (["--validation-split", "test"], "'test'"),
         (["--select-by", "metrics/truns"], "metrics/turns"),
         (["--max-prompt-tokens", "9000"], "lower it"),
-        (["--max-prompt-tokens", "5"], "raise it"),
+        (["--max-prompt-tokens", "5"], "raise --max-prompt-tokens"),
         (["--model", "./nowhere"], "nowhere"),
         (["--warm-start", "3", "--env", "rollout_envs:rollout/Bare-v0"], "reference"),
     ],
@@ -304,3 +304,21 @@ def test_settings_that_cannot_work_are_told_in_one_line(tmp_path, capsys, change
     error = capsys.readouterr().err.strip()
     assert message in error
     assert "\n" not in error
+
+
+def test_a_run_that_could_not_begin_leaves_its_folder_free(tmp_path):
+    run = tmp_path / "run"
+    bare = [*SMALL, "--steps", "1", "--output", str(run), "--validation-tasks", "0"]
+    bare[1] = "rollout_envs:rollout/Bare-v0"
+    assert main([*bare, "--warm-start", "2"]) == 2
+    assert main(bare) == 0
+
+
+def test_fewer_steps_than_there_are_is_refused(tmp_path, capsys):
+    run = tmp_path / "run"
+    arguments = [*SMALL, "--output", str(run), "--validation-tasks", "0"]
+    assert main([*arguments, "--steps", "2"]) == 0
+    before = (run / "config.yaml").read_text()
+    assert main([*arguments, "--steps", "1", "--resume"]) == 2
+    assert "already has 2 steps" in capsys.readouterr().err
+    assert (run / "config.yaml").read_text() == before

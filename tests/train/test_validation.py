@@ -40,7 +40,7 @@ def test_a_small_split_gives_all_its_tasks(tiny):
     [
         ({"split": "test"}, "'test'"),
         ({"split": "all"}, "'all'"),
-        ({"max_prompt_tokens": 4}, "max_prompt_tokens=4 tokens; raise it"),
+        ({"max_prompt_tokens": 4}, "max_prompt_tokens=4 tokens; raise --max"),
         ({"split": "tset"}, "tset"),
     ],
 )
