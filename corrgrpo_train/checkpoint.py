@@ -307,4 +307,8 @@ def children(value: Any) -> Iterator[tuple[Any, Any]]:
 def reason(error: BaseException) -> str:
     """Return one line that says why."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "no space left on the disk" if full or "No space left" in str(error) else first_line(error)
+    if full or "No space left" in str(error):
+        return "no space left on the disk"
+    if "unexpected pos" in str(error):  # the tensor library's words for a write that was cut short
+        return "a file could not be written in full: the disk may be full"
+    return first_line(error)
