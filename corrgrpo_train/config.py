@@ -81,7 +81,17 @@ class Config:
     clip_low: float = 0.2
     """Probability ratios are clipped below at 1 - clip_low."""
     clip_high: float = 0.2
-    """Probability ratios are clipped above at 1 + clip_high."""
+    """Probability ratios are clipped above at 1 + clip_high; objective "dapo": 0.28."""
+    cispo_max_ratio: float | None = None
+    """Largest importance weight of objective "cispo"; null: 5."""
+    kl_coefficient: float = 0.0
+    """Weight of the divergence (k3) from the policy before reinforcement learning; 0: no reference policy."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
+    importance_correction: str = "none"
+    """Correction for an engine that computes other probabilities than the update: "none", "truncate" or "mask"."""
+    importance_cap: float | None = None
+    """Largest importance weight of the correction; null: 2."""
     aggregation: str = "sequence"
     """Mean of the loss: per completion ("sequence"), token ("token") or aggregation_length ("constant")."""
     aggregation_length: int | None = None

@@ -32,6 +32,10 @@ _AT_LEAST = {
     "warmup_steps": 0,
     "clip_low": 0,
     "clip_high": 0,
+    "cispo_max_ratio": 1,
+    "kl_coefficient": 0,
+    "entropy_coefficient": 0,
+    "importance_cap": 1,
     "aggregation_length": 1,
     "warm_start": 0,
     "warm_start_batch": 1,
@@ -168,7 +172,7 @@ def check_algorithm(config: Config) -> None:
         UsageError: if one is unknown, or the module that should register the estimator cannot be imported.
     """
     from corrgrpo_train.advantages import ESTIMATORS, estimate
-    from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
+    from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES
 
     module = config.method.rpartition(":")[0]
     if module:
@@ -179,6 +183,7 @@ def check_algorithm(config: Config) -> None:
     _one_of("method", config.method_name, ESTIMATORS)
     _one_of("objective", config.objective, OBJECTIVES)
     _one_of("aggregation", config.aggregation, AGGREGATIONS)
+    _one_of("importance_correction", config.importance_correction, IMPORTANCE_CORRECTIONS)
     try:
         ESTIMATORS[config.method_name].check_options(config.method_args)
         if config.method_args:

@@ -23,7 +23,8 @@ class TokenScores:
 
     Attributes:
         logprobs: (T,) float32 log-probabilities at the sampling temperature, with gradient where enabled.
-        entropies: (T,) float32 entropies of the distributions they were drawn from, same temperature.
+        entropies: (T,) float32 entropies of the distributions they were drawn from, same temperature; without
+            gradient unless asked for.
     """
 
     logprobs: Tensor
@@ -57,7 +58,7 @@ class Policy:
         device: torch.device = self.model.device
         return device
 
-    def score(self, batch: MicroBatch, temperature: float) -> TokenScores:
+    def score(self, batch: MicroBatch, temperature: float, *, entropy_gradient: bool = False) -> TokenScores:
         """Log-probabilities and entropies of the batch's sampled tokens."""
         batch = _moved(batch, self.device)
         with self._cast():
@@ -69,7 +70,7 @@ class Policy:
                 head = torch.nn.Identity()
             pieces = [
                 # Recomputed in the backward pass: a whole batch of logits would be the largest thing in memory.
-                checkpoint(_token_scores, head, states, targets, temperature, use_reentrant=False)
+                checkpoint(_token_scores, head, states, targets, temperature, entropy_gradient, use_reentrant=False)
                 for states, targets in zip(torch.split(hidden, _CHUNK), torch.split(batch.targets, _CHUNK), strict=True)
             ]
         logprobs, entropies = zip(*pieces, strict=True)
@@ -116,11 +117,13 @@ class Policy:
         return scores.shape == plain.shape and bool(torch.allclose(scores, plain, atol=1e-4, rtol=1e-4))
 
 
-def _token_scores(head: Any, states: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _token_scores(
+    head: Any, states: Tensor, targets: Tensor, temperature: float, entropy_gradient: bool
+) -> tuple[Tensor, Tensor]:
     logits = head(states).float() / temperature
     normaliser = torch.logsumexp(logits, dim=-1)
     logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropies = normaliser - (torch.softmax(logits, dim=-1) * logits).sum(-1)
     return logprobs, entropies
 
