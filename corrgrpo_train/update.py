@@ -4,7 +4,6 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,18 +11,11 @@ from torch import Tensor
 from corrgrpo_train.config import Config
 from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES, kl_k3, options_of
 from corrgrpo_train.packing import MicroBatch, micro_batches
-from corrgrpo_train.policy import Policy, TokenScores
+from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.episode import TokenSequence
 from corrgrpo_train.update_sums import TokenSums
 
 logger = logging.getLogger(__name__)
-
-
-class Reference(Protocol):
-    """The frozen policy that the KL term compares with."""
-
-    def score(self, batch: MicroBatch, temperature: float) -> TokenScores:
-        """Log-probabilities of the batch's sampled tokens."""
 
 
 @dataclass(slots=True)
@@ -48,18 +40,16 @@ def update(
     config: Config,
     *,
     done: int,
-    reference: Reference | None = None,
 ) -> dict[str, float]:
     """Improve the policy on a rollout.
 
     Args:
-        policy: changed in place.
+        policy: changed in place; has a reference policy where `kl_coefficient` is not 0.
         optimizer: over the policy's parameters.
         samples: every scored episode; those with advantage 0 count in every normaliser, and are left out of the
             backward pass where neither KL nor entropy has a part in the loss.
         config: settings of the objective and the optimiser.
         done: optimiser updates before this call, for the learning rate's warm-up.
-        reference: needed where `kl_coefficient` is not 0.
 
     Returns:
         `loss/policy` (mean over the updates), `policy/grad_norm` (their largest, before clipping), `policy/…` (means
@@ -75,8 +65,7 @@ def update(
         if not part.batches:
             continue
         for batch, old_logprobs in zip(part.batches, part.old_logprobs, strict=True):
-            compared = _logprobs(reference, batch, config) if reference and config.kl_coefficient else None
-            _backward(policy, batch, old_logprobs, compared, part, config, sums)
+            _backward(policy, batch, old_logprobs, part, config, sums)
         scale = min(1.0, (done + number + 1) / config.warmup_steps) if config.warmup_steps else 1.0
         for settings in optimizer.param_groups:
             settings["lr"] = config.learning_rate * scale
@@ -144,7 +133,7 @@ def _prepared(policy: Policy, samples: Sequence[Sample], config: Config) -> _Par
 
 
 @torch.no_grad()
-def _logprobs(policy: Policy | Reference, batch: MicroBatch, config: Config) -> Tensor:
+def _logprobs(policy: Policy, batch: MicroBatch, config: Config) -> Tensor:
     return policy.score(batch, config.temperature).logprobs
 
 
@@ -152,12 +141,15 @@ def _backward(
     policy: Policy,
     batch: MicroBatch,
     old_logprobs: Tensor | None,
-    reference_logprobs: Tensor | None,
     part: _Part,
     config: Config,
     sums: TokenSums,
 ) -> None:
     """Add a micro-batch's gradient and its sums."""
+    reference_logprobs = None
+    if config.kl_coefficient:
+        with policy.reference():
+            reference_logprobs = policy.score(batch, config.temperature).logprobs
     scores = policy.score(batch, config.temperature, entropy_gradient=config.entropy_coefficient != 0)
     device = scores.logprobs.device
     old = scores.logprobs.detach() if old_logprobs is None else old_logprobs
@@ -176,7 +168,7 @@ def _backward(
     loss = policy_loss
     divergence = None
     if reference_logprobs is not None:
-        divergence = kl_k3(scores.logprobs, reference_logprobs.to(device))
+        divergence = kl_k3(scores.logprobs, reference_logprobs)
         loss = loss + config.kl_coefficient * (divergence * weights).sum()
     if config.entropy_coefficient:
         loss = loss - config.entropy_coefficient * (scores.entropies * weights).sum()
