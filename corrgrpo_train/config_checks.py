@@ -15,6 +15,7 @@ from corrgrpo_train.errors import UsageError
 AUTOCASTS = ("auto", "bf16", "off")
 
 _AT_LEAST = {
+    "lora_rank": 0,
     "seed": 0,
     "steps": 0,
     "groups_per_step": 1,
@@ -48,7 +49,7 @@ _AT_LEAST = {
 }
 # Of generators' seeds; of threads more than any machine has cores (the tensor library crashes at too many).
 _AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
-_ABOVE_ZERO = ("max_grad_norm",)
+_ABOVE_ZERO = ("max_grad_norm", "lora_alpha", "env_timeout")
 _BELOW_ONE = ("beta1", "beta2")
 
 
@@ -80,8 +81,9 @@ def check_values(config: Config) -> None:
         if value is not None and value > high:
             raise UsageError(f"{name} must be at most {high}, not {shown(value)}")
     for name in _ABOVE_ZERO:
-        if not 0 < getattr(config, name) < math.inf:
-            raise UsageError(f"{name} must be above 0 and finite, not {getattr(config, name)}")
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"{name} must be above 0 and finite, not {value}")
     for name in _BELOW_ONE:
         if not getattr(config, name) < 1:
             raise UsageError(f"{name} must be below 1, not {getattr(config, name)}")

@@ -25,17 +25,16 @@ from corrgrpo_train.checkpoint import (
 )
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
-from corrgrpo_train.device import chosen_autocast, chosen_device
+from corrgrpo_train.device import chosen_device
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.measures import step_metrics
-from corrgrpo_train.models import load_policy_model
-from corrgrpo_train.policy import Policy
 from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
 from corrgrpo_train.run_state import check_state
+from corrgrpo_train.starting_policy import starting_policy
 from corrgrpo_train.tracking import Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
@@ -86,18 +85,13 @@ class Trainer:
         if config.resume:
             closing.callback(RunLock(config.run_dir).close)
         self.checkpoint = _resumed(config) if config.resume else None
-        source = config.model if self.checkpoint is None else str(self.checkpoint.policy_dir)
-        loaded = load_policy_model(source, device=device, seed=config.seed, progress=self.console.note)
+        saved = None if self.checkpoint is None else self.checkpoint.policy_dir
+        self.policy, loaded = starting_policy(config, saved, device, self.console.note)
         self.tokenizer = loaded.tokenizer
         self.chat = Chat(loaded.tokenizer, loaded.stop_token_ids)
-        self.policy = Policy(
-            loaded.model,
-            autocast=chosen_autocast(config.autocast, device),
-            share_prompts=config.shared_prompts,
-        )
         self.engine = TransformersEngine(loaded.model, sorted(self.chat.eos_ids))
         self.optimizer = torch.optim.AdamW(
-            loaded.model.parameters(),
+            self.policy.parameters(),
             lr=config.learning_rate,
             betas=(config.beta1, config.beta2),
             weight_decay=config.weight_decay,
@@ -253,7 +247,7 @@ class Trainer:
         save_checkpoint(
             self.config.run_dir,
             step,
-            model=self.policy.model,
+            model=self.policy,
             tokenizer=self.tokenizer,
             optimizer_state=self.optimizer.state_dict(),
             state=state,

@@ -83,7 +83,7 @@ def supervised_steps(
     token_budget: int,
 ) -> Iterator[float]:
     """Minimise the mean cross-entropy of the reference tokens; yield each step's loss in nats per token."""
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.0)
     for _ in range(epochs):
         for start in range(0, len(sequences), batch):
             chunk = sequences[start : start + batch]
