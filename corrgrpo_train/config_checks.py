@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from corrgrpo_envs.errors import shown, unknown
+from corrgrpo_train.bundles import MODES
 from corrgrpo_train.config import Config
 from corrgrpo_train.errors import UsageError
 
@@ -21,6 +22,9 @@ _AT_LEAST = {
     "groups_per_step": 1,
     "group_size": 1,
     "updates_per_rollout": 1,
+    "dynamic_sampling_attempts": 1,
+    "overlong_share": 0,
+    "overlong_length": 1,
     # Below, logits divided by it leave the range of the numbers.
     "temperature": 1e-3,
     "max_prompt_tokens": 1,
@@ -33,6 +37,10 @@ _AT_LEAST = {
     "warmup_steps": 0,
     "clip_low": 0,
     "clip_high": 0,
+    "cispo_max_ratio": 1,
+    "kl_coefficient": 0,
+    "entropy_coefficient": 0,
+    "importance_cap": 1,
     "aggregation_length": 1,
     "warm_start": 0,
     "warm_start_batch": 1,
@@ -48,7 +56,7 @@ _AT_LEAST = {
     "env_workers": 1,
 }
 # Of generators' seeds; of threads more than any machine has cores (the tensor library crashes at too many).
-_AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
+_AT_MOST = {"seed": 2**63 - 1, "threads": 1024, "overlong_share": 1}
 _ABOVE_ZERO = ("max_grad_norm", "lora_alpha", "env_timeout")
 _BELOW_ONE = ("beta1", "beta2")
 
@@ -93,6 +101,7 @@ def check_values(config: Config) -> None:
         if not math.isfinite(weight):
             raise UsageError(f"reward_weights.{name} must be finite, not {weight}")
     _check_names(config)
+    _check_without_effect(config)
     _check_output(config.run_dir)
     if config.max_episode_tokens is not None and config.max_episode_tokens <= config.max_prompt_tokens:
         raise UsageError(
@@ -101,11 +110,28 @@ def check_values(config: Config) -> None:
         )
     if config.aggregation == "constant" and config.aggregation_length is None:
         raise UsageError("aggregation 'constant' needs aggregation_length, its divisor in tokens")
+    if config.dynamic_sampling is not None and config.group_size < 2:
+        raise UsageError("dynamic_sampling needs a group_size of at least 2: one episode never differs")
     if "reward_weights" in config.env_args:
         raise UsageError("env_args must not hold reward_weights: give them as reward_weights (--reward-weights)")
 
 
+def _check_without_effect(config: Config) -> None:
+    """Check that no setting was changed that the others make idle."""
+    idle = [
+        ("aggregation_length", config.aggregation == "constant", "aggregation 'constant'"),
+        ("importance_cap", config.importance_correction != "none", "importance_correction 'truncate' or 'mask'"),
+        ("dynamic_sampling_attempts", config.dynamic_sampling is not None, "dynamic_sampling"),
+        ("overlong_length", config.overlong_share > 0, "overlong_share"),
+    ]
+    for name, used, needed in idle:
+        if not used and getattr(config, name) != getattr(Config, name):
+            raise UsageError(f"{name} has no effect without {needed}: set that, or leave {name} out")
+
+
 def _check_names(config: Config) -> None:
+    if config.mode is not None:
+        _one_of("mode", config.mode, MODES)
     _one_of("autocast", config.autocast, AUTOCASTS)
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", config.device):
         _one_of("device", config.device, ("auto", "cpu", "cuda", "cuda:N", "mps"))
@@ -170,7 +196,7 @@ def check_algorithm(config: Config) -> None:
         UsageError: if one is unknown, or the module that should register the estimator cannot be imported.
     """
     from corrgrpo_train.advantages import ESTIMATORS, estimate
-    from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
+    from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES
 
     module = config.method.rpartition(":")[0]
     if module:
@@ -180,7 +206,9 @@ def check_algorithm(config: Config) -> None:
             raise UsageError(f"method {config.method!r}: {error}") from error
     _one_of("method", config.method_name, ESTIMATORS)
     _one_of("objective", config.objective, OBJECTIVES)
+    _check_objective_options(config)
     _one_of("aggregation", config.aggregation, AGGREGATIONS)
+    _one_of("importance_correction", config.importance_correction, IMPORTANCE_CORRECTIONS)
     try:
         ESTIMATORS[config.method_name].check_options(config.method_args)
         if config.method_args:
@@ -188,3 +216,18 @@ def check_algorithm(config: Config) -> None:
             estimate(config.method_name, [[0.0], [1.0]], [0, 0], [1.0], lengths=[1, 1], **config.method_args)
     except ValueError as error:
         raise UsageError(f"method_args: {error}") from None
+
+
+def _check_objective_options(config: Config) -> None:
+    """Check that no option was changed that only other objectives have."""
+    from corrgrpo_train.objectives import OBJECTIVES, options_of
+
+    own = options_of(config.objective)
+    for other in OBJECTIVES:
+        for name in options_of(other):
+            if name not in own and getattr(config, name) != getattr(Config, name):
+                having = " or ".join(repr(key) for key in OBJECTIVES if name in options_of(key))
+                raise UsageError(
+                    f"{name} has no effect with objective {config.objective!r}: it belongs to {having}; leave it out "
+                    "or take another --objective"
+                )

@@ -29,12 +29,14 @@ from corrgrpo_train.device import chosen_device
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.measures import step_metrics
+from corrgrpo_train.reference import keep_reference, restore_reference
 from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
 from corrgrpo_train.run_state import check_state
 from corrgrpo_train.starting_policy import starting_policy
+from corrgrpo_train.step_rollout import rollout_step
 from corrgrpo_train.tracking import Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
@@ -155,6 +157,8 @@ class Trainer:
             if config.warm_start:
                 self._warm_start()
                 self._validate(0, "warm_start")
+            if config.kl_coefficient:
+                keep_reference(self.policy, config.run_dir)
             self._save(0)
             start = 0
         for step in range(start + 1, config.steps + 1):
@@ -171,9 +175,8 @@ class Trainer:
         config = self.config
         timings: dict[str, float] = {}
         with _timed(timings, "seconds/rollout"):
-            episodes = self.sampler.rollout(
-                self.engine, self.limits, temperature=config.temperature, key=(config.seed, step)
-            )
+            drawn = rollout_step(self.sampler, self.engine, self.limits, config, step)
+            episodes = drawn.episodes
         with _timed(timings, "seconds/update"):
             names, result = estimated(episodes, config, step)
             advantages = [0.0] * len(episodes) if result is None else result.advantages.tolist()
@@ -185,7 +188,7 @@ class Trainer:
             learned = update(self.policy, self.optimizer, samples, config, done=(step - 1) * config.updates_per_rollout)
             self.engine.update_weights()
         self.had_signal = self.had_signal or any(advantages)
-        metrics = step_metrics(episodes, names, result, learned)
+        metrics = step_metrics(episodes, names, result, {**drawn.counts, **learned})
         metrics["tasks/position"] = float(self.sampler.position)
         metrics["tasks/too_long"] = float(self.sampler.too_long)
         tokens = sum(episode.tokens.completion_length for episode in episodes)
@@ -267,6 +270,8 @@ class Trainer:
         self.sampler.position, self.sampler.too_long = state["position"], state["too_long"]
         self.best = -math.inf if state["best"] is None else state["best"]
         self.had_signal, self.validations = state["had_signal"], state["validations"]
+        if self.config.kl_coefficient:
+            restore_reference(self.policy, self.config.run_dir)
         self.console.note(f"continuing after step {self.checkpoint.step}")
         return self.checkpoint.step
 

@@ -71,9 +71,11 @@ class GroupSampler:
         *,
         temperature: float,
         key: tuple[int, ...],
+        first_group: int = 0,
     ) -> list[Episode]:
-        """Roll out a group on each of the given starts, at most `groups` of them."""
-        members = [(group, member, start) for group, start in enumerate(starts) for member in range(self.group_size)]
+        """Roll out a group on each of the given starts, at most `groups` of them, numbered from `first_group`."""
+        numbered = list(enumerate(starts, start=first_group))
+        members = [(group, member, start) for group, start in numbered for member in range(self.group_size)]
         return collect(
             members,
             self.runners,
