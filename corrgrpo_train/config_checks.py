@@ -64,12 +64,13 @@ _BELOW_ONE = ("beta1", "beta2")
 def validate(config: Config) -> None:
     """Check everything that can be checked without a model: values, the environment, the algorithm.
 
-    Quick checks come first; the algorithm needs torch, so it comes last.
+    Quick checks come first.
 
     Raises:
         UsageError: for the first thing that is wrong.
     """
     check_values(config)
+    check_device(config)
     check_environment(config)
     check_algorithm(config)
 
@@ -176,6 +177,18 @@ def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
     names = list(allowed)
     if value not in names:
         raise UsageError(str(unknown(what, value, names)))
+
+
+def check_device(config: Config) -> None:
+    """Check that this machine has the device.
+
+    Raises:
+        UsageError: if it has not.
+    """
+    from corrgrpo_train.device import chosen_device
+    from corrgrpo_train.models.load import usable_device
+
+    usable_device(chosen_device(config.device))
 
 
 def check_environment(config: Config) -> None:

@@ -40,7 +40,7 @@ from corrgrpo_train.step_rollout import rollout_step
 from corrgrpo_train.tracking import Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
-from corrgrpo_train.warm_start import reference_sequences, supervised_steps
+from corrgrpo_train.warm_start import References, reference_sequences, supervised_steps
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,7 @@ class Trainer:
         shared: dict[str, Any] = {
             "max_prompt_tokens": config.max_prompt_tokens,
             "workers": config.env_workers,
+            "timeout": config.env_timeout,
         }
         self.sampler = GroupSampler(
             config.env,
@@ -135,7 +136,9 @@ class Trainer:
             closing.callback(self.validator.close)
         # Before the run folder is made: an environment without references leaves nothing behind.
         needed = config.warm_start if self.checkpoint is None else 0
-        self.references = reference_sequences(self.sampler, self.chat, needed) if needed else []
+        self.references = References()
+        if needed:
+            self.references = reference_sequences(self.sampler, self.chat, needed, self.limits.episode_tokens)
         self.best = -math.inf
         self.validated_at: int | None = None
         self.had_signal = False
@@ -201,7 +204,9 @@ class Trainer:
 
     def _warm_start(self) -> None:
         config = self.config
-        sequences = self.references
+        sequences, too_long = self.references.sequences, self.references.too_long
+        if too_long:
+            self.console.note(f"{too_long} reference answers are longer than an episode may be and are left out")
         if len(sequences) < config.warm_start:
             self.console.note(f"the environment has only {len(sequences)} reference answers for the warm start")
         losses = supervised_steps(

@@ -109,7 +109,9 @@ def usable_device(device: str | torch.device) -> torch.device:
         target = torch.device(device)
         torch.empty(1, device=target)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(f"device {str(device)!r} cannot be used here: {first_line(error)}; use `cpu`") from error
+        raise UsageError(
+            f"device {str(device)!r} cannot be used here: {first_line(error)}; use --device cpu"
+        ) from error
     return target
 
 
