@@ -3,7 +3,7 @@
 A mode is data. What a user sets beside it wins over it; `docs/objectives.md` has the table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MODES: dict[str, dict[str, Any]] = {
@@ -69,22 +69,29 @@ BELONGS: dict[str, tuple[str, ...]] = {
 def with_mode(layer: Mapping[str, Any]) -> dict[str, Any]:
     """A layer of settings with all that its mode sets; its own settings win. An unknown mode sets nothing."""
     mode = layer.get("mode")
-    return {**(MODES.get(mode, {}) if isinstance(mode, str) else {}), **layer}
+    return _over(MODES.get(mode, {}) if isinstance(mode, str) else {}, layer)
 
 
-def merge(layers: list[Mapping[str, Any]] | list[dict[str, Any]]) -> dict[str, Any]:
+def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge layers of settings, later ones winning; mappings are merged by key."""
     merged: dict[str, Any] = {}
     for layer in map(with_mode, layers):
         if "mode" in layer and layer["mode"] != merged.get("mode"):
             for name in MODES.get(merged.get("mode") or "", {}):
                 merged.pop(name, None)
-        for owner, owned in BELONGS.items():
-            if owner in layer and owner in merged and layer[owner] != merged[owner]:
-                for name in owned:
-                    merged.pop(name, None)
-        for name, value in layer.items():
-            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+        merged = _over(merged, layer)
+    return merged
+
+
+def _over(lower: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """One layer laid over what lies below it."""
+    merged = dict(lower)
+    for owner, owned in BELONGS.items():
+        if owner in layer and owner in merged and layer[owner] != merged[owner]:
+            for name in owned:
+                merged.pop(name, None)
+    for name, value in layer.items():
+        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
     return merged
 
 

@@ -56,7 +56,7 @@ class Config:
     seed: int = 0
     """Seed of everything random in the run."""
     output: str | None = None
-    """Run folder; null: runs/ENV-METHOD-sSEED."""
+    """Run folder; null: runs/ENV-METHOD-sSEED, with the mode before the method."""
     resume: bool = False
     """Continue the run in the run folder from its latest checkpoint."""
 
@@ -197,10 +197,15 @@ class Config:
         return self.method.rpartition(":")[2]
 
     @property
+    def algorithm(self) -> str:
+        """The estimator's name, with the mode before it where that says more."""
+        return self.method_name if self.mode in (None, self.method_name) else f"{self.mode} {self.method_name}"
+
+    @property
     def run_dir(self) -> Path:
         """The run folder."""
         name = re.split("[:/]", self.env)[-1]
-        return Path(self.output or f"runs/{name}-{self.method_name}-s{self.seed}")
+        return Path(self.output or f"runs/{name}-{self.algorithm.replace(' ', '-')}-s{self.seed}")
 
 
 SECTIONS = {
