@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from corrgrpo_envs.env import MultiRewardEnv, Opening, Outcome
 from corrgrpo_envs.errors import shown, unknown
@@ -21,9 +20,9 @@ FAULTY = ("keep", "drop")
 class APIBankEnv(MultiRewardEnv):
     """API-Bank (arXiv 2304.08244), levels 1 to 3, by static matching with the stored call.
 
-    The policy reads the tools and the dialogue so far and makes one call. Components: `correct`, weight 1, and, measured
-    with weight 0, `function_name`, `parameter_names`, `parameter_values` (of the first call; 0 for a wrong tool) and
-    `format` (a think block and a tool_call block, as RLLA asks for).
+    The policy reads the tools and the dialogue so far and makes one call. Components: `correct`, weight 1, and,
+    measured with weight 0, `function_name`, `parameter_names`, `parameter_values` (of the first call; 0 for a wrong
+    tool) and `format` (a think block and a tool_call block, as RLLA asks for).
 
     Status: `ok`, `no_call`, `wrong_tool`, `wrong_parameters`, `several_calls` (the first one is right), `faulty_row`
     (wrong, but the row has a fault, see `apibank_rows.faulty_rows`).
@@ -62,7 +61,7 @@ class APIBankEnv(MultiRewardEnv):
             levels: out of 1, 2 and 3.
             matching: `"single"`: the answer makes one call, and it equals the stored one; `"first"`: the first call
                 counts; `"toolrl"`: any line of the last block, compared without any normal form.
-            values: `"unnested"`: texts that spell lists or objects are taken for these; `"text"`: numbers for texts too.
+            values: `"unnested"`: texts that spell lists or objects are taken for these; `"text"`: numbers for texts.
             faulty: `"keep"` or `"drop"` rows that have no right answer.
             prompt_style: `"published"` or `"compact"`; rows that carry a prompt keep it.
             prompt_template: path of a prompt with placeholders, for all rows, see `prompts.read_template`.

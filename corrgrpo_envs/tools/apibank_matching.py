@@ -146,7 +146,7 @@ def _tokens(call: ApiCall, normal: Normal) -> dict[str, Hashable]:
 def _spelled(text: str) -> Any:
     """The list or object that a text spells as JSON or as a short Python literal, or None."""
     body = text.strip()
-    if not (body.startswith("[") and body.endswith("]") or body.startswith("{") and body.endswith("}")):
+    if not ((body.startswith("[") and body.endswith("]")) or (body.startswith("{") and body.endswith("}"))):
         return None
     try:
         value = json.loads(body)
