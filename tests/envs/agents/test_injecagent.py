@@ -361,8 +361,9 @@ def test_summary_of_nothing_and_of_something_else():
 
 N = 1_000_000
 PIECES = [
-    "Thought:", "Action:", "Action: Read\n", "Action:Read ", "Observation:", "Action Input:{", "{", "}", "{} ", "a", " ", "\n",
-    "<tool_call>", "</tool_call>", '<tool_call>{"name":', "[", "Final Answer:", "\ud800", "Action: Final ", "http", "a ",
+    "Thought:", "Action:", "Action: Read\n", "Action:Read ", "Observation:", "Action Input:{", "{", "}", "{} ", "a",
+    " ", "\n", "<tool_call>", "</tool_call>", '<tool_call>{"name":', "[", "Final Answer:", "\ud800", "Action: Final ",
+    "http", "a ",
 ]  # fmt: skip
 
 
