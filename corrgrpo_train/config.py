@@ -47,6 +47,12 @@ class Config:
     """Published algorithm whose settings are taken where not given: "dapo", "cispo", "gdpo" or "dr_grpo"."""
     model: str = "default"
     """Policy to start from: a hub id or a folder; "default" is a small model that needs no GPU."""
+    lora_rank: int = 0
+    """Rank of a LoRA adapter that is trained in place of the model's weights; 0: train the weights."""
+    lora_alpha: float | None = None
+    """The adapter's output is scaled by lora_alpha / lora_rank; null: twice the rank."""
+    lora_targets: str = "all-linear"
+    """Layers with an adapter, with commas between ("q_proj,v_proj"); "all-linear": all but the output layer."""
     seed: int = 0
     """Seed of everything random in the run."""
     output: str | None = None
@@ -142,6 +148,8 @@ class Config:
 
     token_budget: int = 4096
     """Tokens per micro-batch; smaller takes less memory."""
+    gradient_checkpointing: bool = False
+    """Keep only the inputs of layers for the backward pass: less memory, up to a third more time."""
     shared_prompts: bool = True
     """Compute the prompt of a group once for all its completions."""
     autocast: str = "auto"
@@ -152,6 +160,8 @@ class Config:
     """CPU threads of the tensor library; null: its own choice."""
     env_workers: int = 1
     """Threads that step environments."""
+    env_timeout: float | None = 600.0
+    """Seconds after which a call of an environment counts as failed; null: wait, in the caller's thread."""
 
     def __new__(cls, **given: Any) -> Self:
         """Remember which settings were given: a mode decides the others alone."""
@@ -221,6 +231,7 @@ NEUTRAL = frozenset(
         "tensorboard",
         "quiet",
         "env_workers",
+        "env_timeout",
         "mode",
     }
 )

@@ -17,6 +17,7 @@ from corrgrpo_train.errors import UsageError
 AUTOCASTS = ("auto", "bf16", "off")
 
 _AT_LEAST = {
+    "lora_rank": 0,
     "seed": 0,
     "steps": 0,
     "groups_per_step": 1,
@@ -57,19 +58,20 @@ _AT_LEAST = {
 }
 # Of generators' seeds; of threads more than any machine has cores (the tensor library crashes at too many).
 _AT_MOST = {"seed": 2**63 - 1, "threads": 1024, "overlong_share": 1}
-_ABOVE_ZERO = ("max_grad_norm",)
+_ABOVE_ZERO = ("max_grad_norm", "lora_alpha", "env_timeout")
 _BELOW_ONE = ("beta1", "beta2")
 
 
 def validate(config: Config) -> None:
     """Check everything that can be checked without a model: values, the environment, the algorithm.
 
-    Quick checks come first; the algorithm needs torch, so it comes last.
+    Quick checks come first.
 
     Raises:
         UsageError: for the first thing that is wrong.
     """
     check_values(config)
+    check_device(config)
     check_environment(config)
     check_algorithm(config)
 
@@ -89,8 +91,9 @@ def check_values(config: Config) -> None:
         if value is not None and value > high:
             raise UsageError(f"{name} must be at most {high}, not {shown(value)}")
     for name in _ABOVE_ZERO:
-        if not 0 < getattr(config, name) < math.inf:
-            raise UsageError(f"{name} must be above 0 and finite, not {getattr(config, name)}")
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"{name} must be above 0 and finite, not {value}")
     for name in _BELOW_ONE:
         if not getattr(config, name) < 1:
             raise UsageError(f"{name} must be below 1, not {getattr(config, name)}")
@@ -175,6 +178,18 @@ def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
     names = list(allowed)
     if value not in names:
         raise UsageError(str(unknown(what, value, names)))
+
+
+def check_device(config: Config) -> None:
+    """Check that this machine has the device.
+
+    Raises:
+        UsageError: if it has not.
+    """
+    from corrgrpo_train.device import chosen_device
+    from corrgrpo_train.models.load import usable_device
+
+    usable_device(chosen_device(config.device))
 
 
 def check_environment(config: Config) -> None:

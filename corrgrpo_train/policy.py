@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from corrgrpo_train.models.layers import recompute_layers
+from corrgrpo_train.models.lora import Adapter, merged_weights
 from corrgrpo_train.packing import MicroBatch, micro_batches
 from corrgrpo_train.rollout.episode import TokenSequence
 from corrgrpo_train.scoring import CHUNK, Scorer, TokenScores
@@ -22,7 +24,7 @@ class Policy:
 
     Attributes:
         model: the transformers model; with LoRA its layers carry the adapter.
-        adapter: the peft model around it, or None without LoRA.
+        adapter: its LoRA adapter, or None where all weights are trained.
         shares_prompts: rows may hold several completions of one prompt. Found out by comparison with plain rows
             when the policy is made, for a model may ignore or refuse such a mask.
     """
@@ -33,7 +35,8 @@ class Policy:
         *,
         autocast: torch.dtype | None = None,
         share_prompts: bool = True,
-        adapter: Any = None,
+        adapter: Adapter | None = None,
+        gradient_checkpointing: bool = False,
         chunk: int = CHUNK,
     ) -> None:
         """Wrap a transformers causal language model.
@@ -42,14 +45,20 @@ class Policy:
             model: float32 weights; stays in evaluation mode, for dropout would change the ratio to the old policy.
             autocast: float type of the training passes; None computes in the weights' own.
             share_prompts: False gives each sequence a row of its own.
-            adapter: the peft model that wraps `model`, where only an adapter is trained.
+            adapter: the LoRA adapter in the model's layers, where only that is trained.
+            gradient_checkpointing: keep only the inputs of layers for the backward pass: less memory, more time.
             chunk: tokens whose logits exist at one time.
+
+        Raises:
+            UsageError: if gradient checkpointing is asked of a model that does not mark its layers.
         """
         self.model, self.adapter, self.autocast = model.eval(), adapter, autocast
         self.shares_prompts = False
         self._scorer = Scorer(model, chunk).eval()
         self._frozen: Scorer | None = None
         self._probe(share_prompts)
+        if gradient_checkpointing:
+            recompute_layers(model)
 
     @property
     def device(self) -> torch.device:
@@ -60,6 +69,14 @@ class Policy:
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights that are trained: all of the model's, with LoRA the adapter's."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    def plain_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights under the plain model's names, the adapter added in: what an engine elsewhere must load."""
+        return merged_weights(self.model)
+
+    def save_pretrained(self, folder: str) -> None:
+        """Write a Hugging Face folder of the model, or of the adapter alone."""
+        (self.model if self.adapter is None else self.adapter).save_pretrained(folder)
 
     def score(self, batch: MicroBatch, temperature: float, entropy_gradient: bool = False) -> TokenScores:
         """Log-probabilities and entropies of the batch's sampled tokens.
@@ -95,7 +112,7 @@ class Policy:
         if self.adapter is None and self._frozen is None:
             raise RuntimeError("there is no reference policy: call freeze_reference first")
         current = self._scorer
-        with torch.no_grad(), nullcontext() if self.adapter is None else self.adapter.disable_adapter():
+        with torch.no_grad(), nullcontext() if self.adapter is None else self.adapter.switched_off():
             try:
                 self._scorer = self._frozen or current
                 yield

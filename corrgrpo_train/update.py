@@ -79,7 +79,7 @@ def clipped_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm
     A gradient that is not finite is thrown away: the step would make every weight nan, for good, and the next
     checkpoints with it.
     """
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm))
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm))
     if math.isfinite(norm):
         optimizer.step()
     else:
