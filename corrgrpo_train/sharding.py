@@ -65,7 +65,11 @@ def _places(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str]]:
 
 def gathered(value: Any) -> Any:
     """The whole of a tensor that is spread over the processes; any other value as it is."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    if not isinstance(value, DTensor):
+        return value
+    whole = value.full_tensor()
+    # It may be a view of something longer, of which files would be made.
+    return whole if whole.untyped_storage().nbytes() == whole.nbytes else whole.clone()
 
 
 def spread_like(value: Tensor, weight: Tensor) -> Tensor:
