@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from corrgrpo_envs import RewardSpec
 from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_train.bundles import MODES
-from corrgrpo_train.config import Config
+from corrgrpo_train.config import OVERLONG, Config
 from corrgrpo_train.errors import UsageError
 
 AUTOCASTS = ("auto", "bf16", "off")
@@ -198,11 +199,18 @@ def check_environment(config: Config) -> None:
     """Make the environment once, as training will, and close it.
 
     Raises:
-        UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments.
+        UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments; if it says
+            which components it has and dynamic sampling is to look at another one.
     """
+    from corrgrpo_train.rollout.dynamic_sampling import REWARD
     from corrgrpo_train.rollout.environment import EpisodeRunner
 
-    EpisodeRunner(config.env, config.env_arguments).close()
+    runner = EpisodeRunner(config.env, config.env_arguments)
+    spec = getattr(runner.env.unwrapped, "reward_spec", None)
+    runner.close()
+    if config.dynamic_sampling is not None and isinstance(spec, RewardSpec):
+        added = [OVERLONG] if config.overlong_share else []
+        _one_of("dynamic_sampling", config.dynamic_sampling, [REWARD, *spec.names, *added])
 
 
 def check_algorithm(config: Config) -> None:
