@@ -46,5 +46,6 @@ __all__ = [
 ]
 
 register("RLLA", "corrgrpo_envs.tools.rlla:RLLAEnv")
+register("LeetCode", "corrgrpo_envs.code.leetcode:LeetCodeEnv", nondeterministic=True)
 register("AgentDojo", "corrgrpo_envs.agents.agentdojo:AgentDojoEnv")
 register("CorrelatedBandit", "corrgrpo_envs.synthetic.bandit:CorrelatedBandit")
