@@ -22,9 +22,9 @@ class LeetCodeEnv(MultiRewardEnv):
     The policy reads a problem and answers with a `class Solution` in a fenced block. Components, all 0 to 1: `format`,
     `syntax`, `compile`, `runtime`, `correctness`, `ast_similarity`, `efficiency`. Programs run in the sandbox.
 
-    Status: `passed`, or `empty_code`, `syntax_error`, `compile_error`, `failed` (an assertion of the test), `exception`,
-    `test_error` (the test can't use what the program returned), `missing_package` (`missing_package:numpy` and the
-    like), `timeout`, `memory_limit`, `output_limit`, `infrastructure_error`.
+    Status: `passed`, or `empty_code`, `syntax_error`, `compile_error`, `failed` (an assertion of the test),
+    `exception`, `test_error` (the test can't use what the program returned), `missing_package`
+    (`missing_package:numpy` and the like), `timeout`, `memory_limit`, `output_limit`, `infrastructure_error`.
     """
 
     components = COMPONENTS

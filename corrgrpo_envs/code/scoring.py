@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 
-from corrgrpo_envs.code.efficiency import Efficiency, RightAnswer, Timing
+from corrgrpo_envs.code.efficiency import Efficiency, Timing, Yardstick
 from corrgrpo_envs.code.extraction import SOLUTION, Extracted, extract
 from corrgrpo_envs.code.problems import CodeProblem
 from corrgrpo_envs.errors import unknown
@@ -59,8 +59,9 @@ class Runner:
 
     def sandbox(self) -> Sandbox:
         """The workers of this process; asked for at each use, since a process may have been forked."""
-        image = {} if self.image is None else {"image": self.image}
-        return shared(self.host, minimum=self.isolation, **image)
+        if self.image is None:
+            return shared(self.host, minimum=self.isolation)
+        return shared(self.host, minimum=self.isolation, image=self.image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,7 @@ class Scorer:
     timing: Timing
     tie_band: float
 
-    def score(
-        self, answer: str, problem: CodeProblem, reference: str | None, reference_seconds: float | None
-    ) -> Score:
+    def score(self, answer: str, problem: CodeProblem, reference: str | None, reference_seconds: float | None) -> Score:
         """Score an answer. Raises on no text; what the text holds is parsed and run in the sandbox alone.
 
         Args:
@@ -130,31 +129,44 @@ class Scorer:
         """
         extracted = extract(answer)
         code, form = extracted.code, float(extracted.fenced and SOLUTION in extracted.code)
-        # Whether there is a reference to be alike to is the problem's matter, whatever the answer.
-        sandbox = self.runner.sandbox()
+        whole = None if reference is None else problem.program(reference)
+        yardstick = Yardstick(problem.check, whole, reference_seconds)
+        # What is there to compare with is the problem's matter, whatever the answer.
+        efficiency = Efficiency(available=self.timing.available(yardstick))
         if not code:
-            return Score(extracted, EMPTY, form, similarity=None if reference is None else 0.0)
+            unlike = None if reference is None else 0.0
+            return Score(extracted, EMPTY, form, similarity=unlike, efficiency=efficiency)
+        sandbox = self.runner.sandbox()
         analysed = analysis(sandbox, code, reference)
         if analysed is None:
-            return Score(extracted, Outcome.INFRASTRUCTURE_ERROR, form, *[math.nan] * 5, Efficiency(value=math.nan))
+            return unscored(extracted, form, efficiency)
         parses, similarity = analysed
         if not parses:
-            return Score(extracted, Outcome.SYNTAX_ERROR, form, similarity=similarity)
-        program = problem.program(code)
-        verdict = sandbox.judge(program, problem.check, self.runner.limits)
+            return Score(extracted, Outcome.SYNTAX_ERROR, form, similarity=similarity, efficiency=efficiency)
+        program, limits = problem.program(code), self.runner.limits
+        verdict = sandbox.judge(program, problem.check, limits)
         compiles, runs, passes = stages(verdict)
-        efficiency = Efficiency(available=reference is not None, value=math.nan if math.isnan(passes) else 0.0)
-        if verdict.passed:
-            whole = None if reference is None else problem.program(reference)
-            efficiency = self.timing(
-                sandbox,
-                self.runner.limits,
-                RightAnswer(program, verdict, problem.check, whole, reference_seconds),
-                self.tie_band,
-            )
-        return Score(
-            extracted, status_of(verdict), form, 1.0, compiles, runs, passes, similarity, efficiency, verdict
-        )
+        if math.isnan(passes):
+            efficiency = replace(efficiency, value=math.nan)
+        elif verdict.passed:
+            efficiency = self.timing.measure(sandbox, program, verdict, yardstick, limits, self.tie_band)
+        return Score(extracted, status_of(verdict), form, 1.0, compiles, runs, passes, similarity, efficiency, verdict)
+
+
+def unscored(extracted: Extracted, form: float, efficiency: Efficiency) -> Score:
+    """The score of an answer whose code the sandbox failed to look at: nan but for the format."""
+    nan = math.nan
+    return Score(
+        extracted,
+        Outcome.INFRASTRUCTURE_ERROR,
+        form,
+        syntax=nan,
+        compile=nan,
+        runtime=nan,
+        correctness=nan,
+        similarity=nan,
+        efficiency=replace(efficiency, value=nan),
+    )
 
 
 def analysis(sandbox: Sandbox, code: str, reference: str | None) -> tuple[bool, float | None] | None:

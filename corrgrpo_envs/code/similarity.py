@@ -76,9 +76,9 @@ def ratio(candidate: list[str], reference: list[str]) -> float:
 def _matching(a: str, b: str) -> int:
     """The number of letters that `difflib.SequenceMatcher(None, a, b, autojunk=False)` matches.
 
-    The longest common block is taken, of several the first in `a`, then the first in `b`; then the same on both sides of
-    it. Searching whole blocks finds the same ones as that class, which counts pairs of letters and can take a minute
-    where two programs repeat themselves.
+    The longest common block is taken, of several the first in `a`, then the first in `b`; then the same on both sides
+    of it. Searching whole blocks finds the same ones as that class, which counts pairs of letters and can take a
+    minute where two programs repeat themselves.
     """
     total, ranges = 0, [(0, len(a), 0, len(b))]
     while ranges:

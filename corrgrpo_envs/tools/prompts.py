@@ -118,9 +118,7 @@ class PromptTemplate:
 
     def __call__(self, tools: Sequence[Tool], history: str) -> tuple[Message, ...]:
         """Fill the placeholders in."""
-        return self.template.messages(
-            {"tools": signatures(tools), "tool_details": details(tools), "history": history}
-        )
+        return self.template.messages({"tools": signatures(tools), "tool_details": details(tools), "history": history})
 
 
 def read_template(path: str) -> PromptTemplate:

@@ -6,7 +6,6 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from corrgrpo_envs.datasets import fingerprint, read_rows
-from corrgrpo_envs.errors import DatasetError
 from corrgrpo_envs.tasks import Task, with_validation
 from corrgrpo_envs.tools.builtin import read_builtin
 from corrgrpo_envs.tools.dialogues import Dialogue, without_overlap
