@@ -482,7 +482,7 @@ HOSTILE = {
     "huge result": solution("return 'x' * 10**8"),
     "huge number": solution("return 10**100000"),
     "killer": solution("import os; os.kill(os.getppid(), 9); os.kill(-1, 9)"),
-    "threads": solution("[Thread(target=int).start() for _ in range(100)]; return n", before="from threading import Thread\n"),
+    "threads": solution("[Thread(target=int).start() for _ in range(100)]; return n", "from threading import *\n"),
     "output": solution("print('x' * 10**7); return n * 3"),
     "message": solution("raise ValueError('\\x1b[31m' + 'x' * 10**6)"),
     "crash": solution("import ctypes; ctypes.string_at(0)"),
@@ -573,7 +573,7 @@ def test_a_folder_holds_both(tmp_path):
 
 @needs_data
 def test_a_sample_of_v031_scores_fully():
-    full_scores(gym.make("corrgrpo/LeetCode-v0", dataset=str(V031), split="test", efficiency="off", time_limit=60), 20)
+    full_scores(gym.make("corrgrpo/LeetCode-v0", dataset=str(V031), split="test", efficiency="off", time_limit=60), 12)
 
 
 @needs_data
