@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 register("RLLA", "corrgrpo_envs.tools.rlla:RLLAEnv")
+register("LeetCode", "corrgrpo_envs.code.leetcode:LeetCodeEnv", nondeterministic=True)
 register("AgentDojo", "corrgrpo_envs.agents.agentdojo:AgentDojoEnv")
 register("APIBank", "corrgrpo_envs.tools.apibank:APIBankEnv")
 register("ASB", "corrgrpo_envs.agents.asb:ASBEnv")

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import NoneType
 from typing import Any, Final, TypeVar
 
@@ -160,6 +160,21 @@ def read_rows(dataset: str | os.PathLike[str], *, split: str | None = None) -> t
     if split in (None, "all"):
         return tuple(rows)
     return tuple(row for row in rows if _told_split(row, row.source) in (None, split))
+
+
+def fingerprint(dataset: str) -> object:
+    """A hashable value that changes when a file of the data set does, for caches of what was made of it.
+
+    Raises:
+        DatasetError: if the files can't be looked at.
+    """
+    path = Path(dataset).expanduser()
+    try:
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found if file.is_file())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise DatasetError(f"data set {shown(dataset)} can't be read: {reason or error}") from None
 
 
 def _told_split(row: Mapping[str, Any], source: str) -> str | None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from corrgrpo_envs.errors import shown
-from corrgrpo_envs.tools.prompts import template_sections
+from corrgrpo_envs.templates import read_message_template
 
 
 def read_sections(path: str | os.PathLike[str], placeholders: Sequence[str]) -> dict[str, str]:
@@ -19,8 +19,8 @@ def read_sections(path: str | os.PathLike[str], placeholders: Sequence[str]) -> 
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"prompt_template must be a path or None, not {shown(path)}")
     file = os.fspath(path)
-    sections, names = template_sections(file, placeholders)
-    missing = [f"${name}" for name in placeholders if name not in names]
+    template = read_message_template(file, placeholders)
+    missing = [f"${name}" for name in placeholders if name not in template.names]
     if missing:
         raise ValueError(f"prompt_template {file!r} lacks {', '.join(missing)}")
-    return sections
+    return dict(template.sections)

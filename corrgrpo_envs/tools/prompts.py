@@ -5,13 +5,12 @@ block with one JSON object a line, by a response block, or by both.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from string import Template
 
 from corrgrpo_envs.env import Message
-from corrgrpo_envs.errors import unknown
+from corrgrpo_envs.templates import MessageTemplate, read_message_template
 from corrgrpo_envs.tools.dialogues import Tool
 
 Prompt = Callable[[Sequence[Tool], str], tuple[Message, ...]]
@@ -112,17 +111,14 @@ class PromptTemplate:
     """A prompt from a text with placeholders.
 
     Attributes:
-        sections: text by role, in order.
+        template: the messages, with `PLACEHOLDERS`.
     """
 
-    sections: Mapping[str, str]
+    template: MessageTemplate
 
     def __call__(self, tools: Sequence[Tool], history: str) -> tuple[Message, ...]:
         """Fill the placeholders in."""
-        values = {"tools": signatures(tools), "tool_details": details(tools), "history": history}
-        return tuple(
-            Message(role=role, content=Template(text).substitute(values)) for role, text in self.sections.items()
-        )
+        return self.template.messages({"tools": signatures(tools), "tool_details": details(tools), "history": history})
 
 
 def read_template(path: str) -> PromptTemplate:
@@ -136,50 +132,11 @@ def read_template(path: str) -> PromptTemplate:
         ValueError: if the file cannot be read, or has an unknown placeholder or lacks one; the message names
             it.
     """
-    sections, names = template_sections(path, PLACEHOLDERS)
+    template = read_message_template(path, PLACEHOLDERS)
+    names = template.names
     if "history" not in names or not names & {"tools", "tool_details"}:
         raise ValueError(f"prompt_template {path!r} must contain $history, and $tools or $tool_details")
-    return PromptTemplate(sections)
-
-
-def template_sections(path: str, placeholders: Iterable[str]) -> tuple[dict[str, str], set[str]]:
-    """Read the sections of a prompt file, in the form that `read_template` describes.
-
-    Args:
-        path: of the file.
-        placeholders: names that may stand after a dollar sign.
-
-    Returns:
-        Text by role, and the names that occur.
-
-    Raises:
-        ValueError: if the file cannot be read, or has an unknown placeholder; the message names it.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"prompt_template {path!r} cannot be read: {error}") from None
-    allowed = list(placeholders)
-    sections = _sections(text, path)
-    names: set[str] = set()
-    for template in map(Template, sections.values()):
-        if not template.is_valid():
-            raise ValueError(f"prompt_template {path!r} has a '$' without a name; write '$$' for a dollar sign")
-        names.update(template.get_identifiers())
-    for name in sorted(names):
-        if name not in allowed:
-            raise unknown(f"prompt_template {path!r}: placeholder", name, allowed)
-    return sections, names
-
-
-def _sections(text: str, path: str) -> dict[str, str]:
-    lines = text.strip("\n").split("\n")
-    if lines[0].strip() != "[system]":
-        return {"user": "\n".join(lines)}
-    marks = [number for number, line in enumerate(lines) if line.strip() == "[user]"]
-    if len(marks) != 1:
-        raise ValueError(f"prompt_template {path!r} begins with [system] and needs one line [user] after it")
-    return {"system": "\n".join(lines[1 : marks[0]]), "user": "\n".join(lines[marks[0] + 1 :])}
+    return PromptTemplate(template)
 
 
 def _parameter(name: str, schema: Mapping[str, object]) -> str:

@@ -5,8 +5,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from corrgrpo_envs.datasets import read_rows
-from corrgrpo_envs.errors import DatasetError, shown
+from corrgrpo_envs.datasets import fingerprint, read_rows
 from corrgrpo_envs.tasks import Task, with_validation
 from corrgrpo_envs.tools.builtin import read_builtin
 from corrgrpo_envs.tools.dialogues import Dialogue, without_overlap
@@ -26,7 +25,7 @@ def dialogues(dataset: str, held_out: str | None = None) -> Dialogues:
     Raises:
         DatasetError: naming file and row, if something cannot be read or a ground truth cannot be scored.
     """
-    return _kept(dataset, _state(dataset), held_out, None if held_out is None else _state(held_out))
+    return _kept(dataset, fingerprint(dataset), held_out, None if held_out is None else fingerprint(held_out))
 
 
 @lru_cache(maxsize=8)
@@ -48,13 +47,3 @@ def _builtin_folder(dataset: str) -> Traversable | None:
         return files("envs_assets") / "rlla"
     folder = Path(dataset).expanduser()
     return folder if (folder / "tools.json").is_file() else None
-
-
-def _state(dataset: str) -> object:
-    """Changes when a file of the data set does, so that a changed file is read again."""
-    path = Path(dataset).expanduser()
-    try:
-        found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in found if file.is_file())
-    except OSError as error:
-        raise DatasetError(f"data set {shown(dataset)} can't be read: {error.strerror or error}") from None
