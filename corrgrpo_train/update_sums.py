@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from corrgrpo_train.objectives import Surrogate
@@ -59,14 +60,16 @@ class TokenSums:
             "clip_share_low": surrogate.clipped & (ratios < 1),
             "clip_share_high": surrogate.clipped & (ratios > 1),
             "ratio_mean": ratios,
-            "engine_mismatch": mismatch,
+            "engine_mismatch": mismatch.nan_to_num(nan=0.0),
             "importance_mean": importance,
         }
         if divergence is not None:
             columns["kl"] = divergence
         self.tokens += len(ratios)
-        for name, values in columns.items():
-            self.sums[name] = self.sums.get(name, 0.0) + float(values.detach().sum())
+        # All at once: on a GPU every number read is a wait.
+        totals = torch.stack([values.detach().float().sum() for values in columns.values()]).tolist()
+        for name, total in zip(columns, totals, strict=True):
+            self.sums[name] = self.sums.get(name, 0.0) + total
         self.ratio_min = min(self.ratio_min, float(ratios.min()))
         self.ratio_max = max(self.ratio_max, float(ratios.max()))
         self.loss += float(loss.detach())
