@@ -10,6 +10,11 @@ One checkpoint is a folder, complete or absent:
 It is written aside as `.tmp-step_000100`, flushed to the disk, and renamed. Whatever else a crash leaves
 starts with a dot, is never read, and is cleared by the next save or resume. Which checkpoint is the best is
 read from the folders themselves, so no second file can disagree with them.
+
+The marker holds sizes and no hashes. It is written when every file is on the disk, so a crash cannot leave a
+file of the right size and other content, and copies that were cut short have another size; hashes would read
+gigabytes once more at every save. What disks or people change in place is met where it is read: the formats
+are checked, and weights must be finite.
 """
 
 import contextlib

@@ -125,9 +125,10 @@ class Tracker:
             raise taken
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
-            # "x": of two runs that start at once in one folder, one is refused.
-            with (run_dir / "config.yaml").open("x", encoding="utf-8") as file:
-                file.write(to_yaml(config))
+            # "x": of two runs that start at once in one folder, one is refused. A kill leaves an empty file, not a part
+            # of the settings.
+            (run_dir / "config.yaml").open("x").close()
+            _replace(run_dir / "config.yaml", to_yaml(config).encode())
         except FileExistsError:
             raise taken from None
         except OSError as error:

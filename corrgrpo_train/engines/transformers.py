@@ -14,7 +14,7 @@ from transformers import DynamicCache
 from corrgrpo_train.engines.base import Completion, SamplingRequest
 from corrgrpo_train.engines.cache import roomy_cache
 from corrgrpo_train.engines.sampling import draw, uniforms
-from corrgrpo_train.errors import UsageError
+from corrgrpo_train.errors import UsageError, first_line
 
 
 class TransformersEngine:
@@ -39,7 +39,7 @@ class TransformersEngine:
         """Sample one completion per request, in order; temperature 0 is greedy.
 
         Raises:
-            UsageError: if the model's output is not numbers any more: training has diverged.
+            UsageError: if the model's output is not numbers any more, training having diverged, or the device fails.
         """
         training = self.model.training
         self.model.eval()
@@ -49,6 +49,15 @@ class TransformersEngine:
                 for start in range(0, len(requests), self.max_batch)
                 for completion in self._batch(requests[start : start + self.max_batch], temperature)
             ]
+        except torch.OutOfMemoryError:
+            raise  # whoever knows the settings says which to lower
+        except RuntimeError as error:
+            if "can't allocate memory" in str(error):
+                raise
+            raise UsageError(
+                f"generation failed: {first_line(error)}; what the run folder holds is kept: continue with --resume "
+                "(--traceback shows where it failed)"
+            ) from error
         finally:
             self.model.train(training)
 

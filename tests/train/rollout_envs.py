@@ -163,6 +163,23 @@ class NanEnv(ToyEnv):
         return Outcome({**outcome.components, self.nan: float("nan")}, True, "infrastructure_error")
 
 
+class PartlyNanEnv(ToyEnv):
+    """Fails to score all but the first `scored` episodes that the process ends on each task; all on task `dead`."""
+
+    seen = {}  # noqa: RUF012
+
+    def __init__(self, *, scored: int, dead: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.scored, self.dead = scored, dead
+
+    def answer(self, text):
+        outcome, task = super().answer(text), self._task.id
+        PartlyNanEnv.seen[task] = PartlyNanEnv.seen.get(task, 0) + 1
+        if task != self.dead and PartlyNanEnv.seen[task] <= self.scored:
+            return outcome
+        return Outcome({**outcome.components, "short": float("nan")}, True, "infrastructure_error")
+
+
 class FaultyEnv(gym.Env):
     """Two turns of a third party's environment with one fault, named by `fault`: a key of the dicts here."""
 
@@ -228,6 +245,7 @@ ENTRIES = {
     "Hanging": HangingEnv,
     "Bare": BareEnv,
     "Nan": NanEnv,
+    "PartlyNan": PartlyNanEnv,
     "Faulty": FaultyEnv,
 }
 for name, entry in ENTRIES.items():
