@@ -79,7 +79,8 @@ def wilson(mean: float, size: float, count: int, confidence: float = 0.95) -> Es
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     middle = (mean + z * z / (2 * size)) / (1 + z * z / size)
     half = z / (1 + z * z / size) * math.sqrt(mean * (1 - mean) / size + z * z / (4 * size * size))
-    return Estimate(mean, max(0.0, middle - half), min(1.0, middle + half), count)
+    # Rounding must not put an end on the wrong side of the mean, e.g. above a mean of 0.
+    return Estimate(mean, min(mean, max(0.0, middle - half)), max(mean, min(1.0, middle + half)), count)
 
 
 def flat(estimates: Mapping[str, Estimate]) -> dict[str, float | None]:
