@@ -21,7 +21,6 @@ import builtins
 import json
 import os
 import sys
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -110,6 +109,7 @@ class Program:
         sys.modules["__main__"] = module
         failure = _execute(json.loads(body)["source"], module.__dict__, leave=SystemExit)
         try:
+            threading = sys.modules["threading"]
             for thread in threading.enumerate():
                 if thread is not threading.main_thread() and not thread.daemon:
                     thread.join()
@@ -224,12 +224,18 @@ def calls(frames: list[bytes]) -> bytes:
     return b"".join(map(framed, frames))
 
 
-def run(descriptor: int) -> None:
-    """Serve over a descriptor; the process's standard streams are set up for programs."""
+def open_streams() -> None:
+    """Open the standard streams as programs know them."""
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogatepass", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+def run(descriptor: int, *, printing: bool) -> None:
+    """Serve over a descriptor; with `printing` the standard streams are not those that were open already."""
     try:
+        if printing:
+            open_streams()
         serve(Channel(descriptor))
     finally:
         os._exit(0)
