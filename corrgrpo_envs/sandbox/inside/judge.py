@@ -10,7 +10,6 @@ import builtins
 import itertools
 import json
 import os
-import random
 import resource
 import socket
 import sys
@@ -19,11 +18,12 @@ from collections import OrderedDict
 from typing import Any, NoReturn
 
 from .frames import Channel, ClosedError, TooLongError
-from .values import Bounds, Decoder, Encoder, MalformedError, node_classes, update
+from .values import Bounds, Decoder, Encoder, Handles, MalformedError, node_classes, update
 
 RECURSION_LIMIT = 20_000  # helpers that compare linked lists recurse once a node
 _TRACE_BYTES = 64 << 20
 _MESSAGE = 500
+_FRAME = 1 << 16
 _JOBS, _RESIDENT, _SECONDS = 2000, 512 << 10, 600.0  # a judge serves so long: jobs, KiB, CPU seconds
 _KEPT, _KEPT_SOURCE = 32, 4 << 20  # compiled sources kept: number, characters
 
@@ -47,6 +47,7 @@ class Candidate:
         self.classes: dict[str, type] = {}
         self._channel = channel
         self._bounds = Bounds(size=value_bytes)
+        self._handles = Handles()
         self._traced = 0
 
     def load(self, source: str, names: dict[str, str]) -> None:
@@ -73,21 +74,22 @@ class Candidate:
             self._channel.send(request)
         except ClosedError:
             self._stop({"outcome": "gone"})
+        self._channel.buffer.limit = 2 * (self._bounds.size + len(request)) + _FRAME
         reply = self._receive()
         self.calls += 1
         self._record(request, reply)
         if reply[:1] != b"V":
             self._raise(failure(reply))
         try:
-            return self._result(reply[1:], arguments, encoder.objects)
+            return self._result(reply[1:], arguments, encoder.objects, self._bounds.plus(len(request)))
         except MalformedError as error:
             self._stop({"outcome": "failed", "message": f"the program sent what is no value: {error}"})
 
-    def _result(self, body: bytes, arguments: list[Any], objects: list[Any]) -> Any:
+    def _result(self, body: bytes, arguments: list[Any], objects: list[Any], bounds: Bounds) -> Any:
         lines = body.split(b"\n")
         if len(lines) != 4:
             raise MalformedError("a result has four lines")
-        decoder = Decoder(self.classes, objects, self._bounds)
+        decoder = Decoder(self.classes, objects, bounds, self._handles.handle)
         decoder.new_classes(lines[0])
         if lines[1]:
             decoder.attributes(lines[1])
@@ -298,7 +300,7 @@ def _as_new() -> None:
     for name in names.keys() - _BUILTINS.keys():
         del names[name]
     sys.setrecursionlimit(RECURSION_LIMIT)
-    random.seed(0)
+    sys.modules["random"].seed(0)  # not imported above: it would hang a hook on forking, see `zygote.warm`
 
 
 def _worn(jobs: int) -> bool:
@@ -321,7 +323,7 @@ def run(broker: int) -> None:
             os._exit(0)
         _as_new()
         job = json.loads(channel.receive())
-        candidate = Channel(descriptors[0], limit=job["value_bytes"] * 2 + (1 << 16))
+        candidate = Channel(descriptors[0], limit=job["value_bytes"] * 2 + _FRAME)
         try:
             report, trace = judge(job, candidate)
         finally:

@@ -36,7 +36,9 @@ _WARM = (
 class _Child:
     """A child that runs, and what it may still use; `due` is when its clocks are to be looked at next."""
 
-    __slots__ = ("base", "cpu", "deadline", "due", "group", "name", "pid", "process", "ready", "reason", "started")
+    __slots__ = (
+        *("base", "cpu", "deadline", "due", "group", "name", "pid", "process", "ready", "reason", "started", "waits"),
+    )
 
     def __init__(self, name: int, group: int, pid: int, ready: int, cpu: float, wall: float) -> None:
         self.name, self.group, self.pid = name, group, pid
@@ -45,6 +47,7 @@ class _Child:
         self.reason = 0
         self.cpu = cpu
         self.base = 0.0  # seconds that it had waited for a core before this request
+        self.waits = -1  # its file about that, once it was needed; for a child of one thread that stays
         self.started = time.monotonic()
         self.deadline = self.started + wall
         self.due = self.started + min(cpu, wall)  # CPU time grows at most as fast as a core's wall time
@@ -134,7 +137,7 @@ class Zygote:
         _, number, group, cpu, wall = orders.renew.unpack(message)
         for child in self._children.values():
             if child.name == number:
-                child.group, child.base = group, self._wait_of(child.pid)
+                child.group, child.base = group, self._waited_alone(child)
                 child.cpu = clock(child.pid) + cpu
                 child.started = time.monotonic()
                 child.deadline = child.started + wall
@@ -192,12 +195,23 @@ class Zygote:
             os.close(folder)
         return longest
 
+    def _waited_alone(self, child: _Child) -> float:
+        """The wait for a core of a child that has one thread; the file stays open, which saves most of the time."""
+        try:
+            if child.waits < 0:
+                child.waits = os.open(f"{child.pid}/schedstat", os.O_RDONLY, dir_fd=self._processes)
+            return int(os.pread(child.waits, 100, 0).split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
     def _bury(self, child: _Child) -> None:
         wall = time.monotonic() - child.started
         _, status, usage = os.wait4(child.pid, 0)
         self._poll.unregister(child.process)
         del self._children[child.process]
         os.close(child.process)
+        if child.waits >= 0:
+            os.close(child.waits)
         ready = bool(os.read(child.ready, 1))
         os.close(child.ready)
         cpu, code = usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
@@ -278,6 +292,7 @@ def run(control: socket.socket, layers: Layers, null: int, processes: int) -> No
         for name in [name for name in found if name.startswith(__package__ or "")]:
             del found[name]
     candidate.open_streams()
+    candidate.rehearse()
     judge.prepare()
     for name in [name for name in sys.modules if name.startswith(__package__ or "")]:
         del sys.modules[name]

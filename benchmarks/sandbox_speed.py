@@ -1,0 +1,264 @@
+"""How fast programs are judged, against a fresh interpreter and `docker exec` for each, and what an assert costs.
+
+    python -m benchmarks.sandbox_speed                      # the built-in problems
+    python -m benchmarks.sandbox_speed --rows FILE.jsonl.gz # rows with prompt, completion, test, entry_point
+    python -m benchmarks.sandbox_speed --rows FILE.jsonl.gz --bare  # all rows, against the same checks without a sandbox
+
+Every ratio compares what was measured in this run, on the same programs and tests. The fresh interpreter is `python -I`
+fed with prompt, program and test, so it has no isolation at all; blocks of both sides alternate.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import gzip
+import importlib
+import itertools
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corrgrpo_envs.code.builtin import read_problems
+from corrgrpo_envs.sandbox import Check, Limits, Sandbox
+
+LIMITS = Limits(cpu_seconds=30.0)
+CORES = 2
+ASSERTS = 2000
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program with its test, for the sandbox and as one script."""
+
+    name: str
+    program: str
+    check: Check
+
+    @property
+    def script(self) -> str:
+        return f"{self.program}\n{self.check.test}\ncheck({self.check.entry_point})\n"
+
+
+def jobs(path: Path | None) -> list[Job]:
+    if path is None:
+        rows = [problem.row() for problem in read_problems()]
+    else:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+    return [
+        Job(
+            row["task_id"],
+            f"{row['prompt']}\n{row['completion']}",
+            Check(row["test"], row["entry_point"], setup=row["prompt"]),
+        )
+        for row in rows
+    ]
+
+
+def per_second(act: Callable[[Job], None], work: Sequence[Job], at_once: int) -> float:
+    """Jobs a second with so many threads that wait for them."""
+    start = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(act, work))
+    return len(work) / (time.perf_counter() - start)
+
+
+def in_sandbox(sandbox: Sandbox) -> Callable[[Job], None]:
+    def act(job: Job) -> None:
+        verdict = sandbox.judge(job.program, job.check, LIMITS)
+        if not verdict.passed:
+            raise RuntimeError(f"{job.name}: {verdict}")
+
+    return act
+
+
+def fresh(job: Job) -> None:
+    subprocess.run([sys.executable, "-I", "-"], input=job.script.encode(), check=True)
+
+
+@contextlib.contextmanager
+def docker_exec(image: str) -> Iterator[Callable[[Job], None]]:
+    """`docker exec` of an interpreter in one container that stays."""
+    flags = ["--network", "none", "--cap-drop", "ALL", "--user", "65534"]
+    sleep = ["--entrypoint", "python3", image, "-c", "import time; time.sleep(3600)"]
+    name = subprocess.run(["docker", "run", "-d", *flags, *sleep], check=True, capture_output=True, text=True)
+    container = name.stdout.strip()
+
+    def act(job: Job) -> None:
+        command = ["docker", "exec", "-i", container, "python3", "-I", "-"]
+        subprocess.run(command, input=job.script.encode(), check=True)
+
+    try:
+        yield act
+    finally:
+        subprocess.run(["docker", "rm", "-f", container], check=True, capture_output=True)
+
+
+def compared(sides: dict[tuple[str, int], tuple[Callable[[Job], None], Sequence[Job]]], rounds: int) -> None:
+    """Measure every side in each round and print medians; the first side is what the others are compared with."""
+    found: dict[tuple[str, int], list[float]] = {key: [] for key in sides}
+    for act, work in sides.values():  # not measured: workers start, files are read
+        per_second(act, work[:4], CORES)
+    for _ in range(rounds):
+        for (name, at_once), (act, work) in sides.items():
+            found[name, at_once].append(per_second(act, work, at_once))
+    middle = {key: statistics.median(rates) for key, rates in found.items()}
+    base = next(iter(sides))
+    print(f"{'':34} {'at once':>8} {'per second':>11} {'ratio':>7}")
+    for (name, at_once), rate in middle.items():
+        print(f"{name:34} {at_once:8} {rate:11.1f} {rate / middle[base]:7.2f}")
+
+
+def speed(work: Sequence[Job], image: str | None, rounds: int) -> None:
+    print(f"{len(work)} programs, each with its own test; median of {rounds} rounds")
+    some = work[:: max(1, len(work) // 24)]
+    with contextlib.ExitStack() as stack:
+        one, two = (Sandbox("embedded", workers=count) for count in (1, CORES))
+        sides: dict[tuple[str, int], tuple[Callable[[Job], None], Sequence[Job]]] = {
+            ("fresh python -I", CORES): (fresh, some),
+            ("fresh python -I", 1): (fresh, some),
+            ("sandbox, embedded", 1): (in_sandbox(one), work),
+            ("sandbox, embedded", CORES): (in_sandbox(two), work),
+        }
+        if image is not None:
+            contained = Sandbox("docker", workers=CORES, image=image)
+            stack.callback(contained.close)
+            act = stack.enter_context(docker_exec(image))
+            sides["docker exec python -I", CORES] = (act, some[:12])
+            sides["sandbox, docker", CORES] = (in_sandbox(contained), work)
+        compared(sides, rounds)
+        one.close()
+        two.close()
+
+
+def group(work: Sequence[Job], rounds: int, size: int = 8) -> None:
+    """As in training: several programs of one problem in a row, whose test is compiled once."""
+    repeated = [job for job in work[:: max(1, len(work) // 24)] for _ in range(size)]
+    print(f"\ngroups of {size} programs of one problem")
+    sandbox = Sandbox("embedded", workers=CORES)
+    compared(
+        {("fresh python -I", CORES): (fresh, repeated[::4]), ("sandbox, embedded", CORES): (in_sandbox(sandbox), repeated)},
+        rounds,
+    )
+    sandbox.close()
+
+
+def asserts() -> None:
+    """Cost of one more assert in a test."""
+    check = "def check(candidate):\n    for n in range(%d):\n        assert candidate([n, 2, 3], k=n) == n"
+    program = "def f(xs, k): return k"
+    sandbox = Sandbox("embedded", workers=1)
+    costs = []
+    for _ in range(5):
+        seconds = []
+        for count in (1, ASSERTS):
+            start = time.perf_counter()
+            if not sandbox.judge(program, Check(check % count, "f"), LIMITS).passed:
+                raise RuntimeError("the program should pass")
+            seconds.append(time.perf_counter() - start)
+        costs.append((seconds[1] - seconds[0]) / (ASSERTS - 1))
+    print(f"\none more assert (short arguments): {1e6 * statistics.median(costs):.0f} us")
+    sandbox.close()
+
+
+def bare(work: Sequence[Job]) -> None:
+    """CPU time of judging everything, against that of the same checks in an interpreter that is there already."""
+    every = 8
+    sandbox_seconds = bare_seconds = calls = 0.0
+    worst: list[tuple[float, str]] = []
+    sandbox = Sandbox("embedded", workers=1)
+    sandbox.isolation()
+    for block in itertools.batched(work, every) if hasattr(itertools, "batched") else _batched(work, every):
+        before = _tree_seconds(sandbox)
+        for job in block:
+            verdict = sandbox.judge(job.program, job.check, LIMITS)
+            calls += verdict.calls
+            if not verdict.passed:
+                print(f"{job.name}: {verdict}")
+        judged = _tree_seconds(sandbox) - before
+        unjudged = sum(map(_bare_seconds, block))
+        worst.append((judged - unjudged, block[0].name))
+        sandbox_seconds += judged
+        bare_seconds += unjudged
+    sandbox.close()
+    print(f"{len(work)} programs, {calls:.0f} calls: judged {sandbox_seconds:.1f} s of CPU time, bare {bare_seconds:.1f} s")
+    print(f"ratio {sandbox_seconds / bare_seconds:.3f}; a program costs {1e3 * (sandbox_seconds - bare_seconds) / len(work):.1f} ms more")
+
+
+def _bare_seconds(job: Job) -> float:
+    """CPU seconds of a forked copy of this process that runs program and check."""
+    child = os.fork()
+    if child == 0:
+        try:
+            exec(compile(job.script, job.name, "exec"), {"__name__": "solution"})
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status, usage = os.wait4(child, 0)
+    if status:
+        print(f"{job.name}: fails without the sandbox")
+    return usage.ru_utime + usage.ru_stime
+
+
+def _tree_seconds(sandbox: Sandbox) -> float:
+    """CPU seconds of this process and of all processes of the workers, ended ones included."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    ticks = 0
+    tops = [worker._link._process.pid for worker in sandbox._workers]  # type: ignore[attr-defined]
+    for pid in tops + [child for top in tops for child in _descendants(top)]:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += sum(map(int, fields[11:15]))
+    return usage.ru_utime + usage.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *_descendants(int(child))]
+    return found
+
+
+def _batched(work: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
+    for start in range(0, len(work), size):
+        yield work[start : start + size]
+
+
+def image_of(name: str) -> str | None:
+    """The image if an engine has it."""
+    try:
+        importlib.import_module("docker").from_env().images.get(name)
+    except Exception as error:
+        print(f"docker: skipped ({type(error).__name__}); see tests/docker/engine.sh")
+        return None
+    return name
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=Path, help="rows of a LeetCodeDataset file instead of the built-in problems")
+    parser.add_argument("--every", type=int, default=1, help="take every n-th row")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bare", action="store_true", help="CPU time against the same checks without a sandbox")
+    parser.add_argument("--image", default="corrgrpo-sandbox:test", help="image for the docker comparison")
+    options = parser.parse_args()
+    work = jobs(options.rows)[:: options.every]
+    print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    if options.bare:
+        bare(work)
+        return
+    speed(work, image_of(options.image), options.rounds)
+    group(work, options.rounds)
+    asserts()
+
+
+if __name__ == "__main__":
+    main()
