@@ -222,28 +222,64 @@ def _state(sandbox: Sandbox) -> tuple[list[int], int, int]:
     return pids, descriptors, memory * 4096
 
 
-@pytest.mark.parametrize("jobs", [60, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
-def test_nothing_grows(own: Sandbox, jobs: int) -> None:
-    programs = [GOOD, BAD, "1 +", "import os; os._exit(1)", "def f(x): return [x] * 10**5", "x = [0] * 10**10"]
-    wanted = [
-        Outcome.PASSED,
-        Outcome.FAILED,
-        Outcome.SYNTAX_ERROR,
-        Outcome.EXCEPTION,
-        Outcome.FAILED,
-        Outcome.MEMORY_LIMIT,
-    ]
-    for program in programs:
-        own.judge(program, CHECK, LIMITS)
-    gc.collect()
-    pids, descriptors, memory = _state(own)
+MIXED = {
+    GOOD: Outcome.PASSED,
+    BAD: Outcome.FAILED,
+    "1 +": Outcome.SYNTAX_ERROR,
+    "import os; os._exit(1)": Outcome.EXCEPTION,
+    "def f(x): return [x] * 10**5": Outcome.FAILED,
+    "x = [0] * 10**10": Outcome.MEMORY_LIMIT,
+}
+
+
+def _wrong(sandbox: Sandbox, jobs: int) -> list[tuple[str, Any]]:
+    """Judge so many programs of every kind; return the verdicts that are not as they should be."""
+    wrong = []
     for number in range(jobs):
-        kind = number % len(programs)
-        assert own.judge(programs[kind], CHECK, LIMITS).outcome is wanted[kind]
+        program, wanted = list(MIXED.items())[number % len(MIXED)]
+        verdict = sandbox.judge(program, CHECK, LIMITS)
+        if verdict.outcome is not wanted:
+            wrong.append((program, verdict))
+    return wrong
+
+
+def test_nothing_grows(own: Sandbox) -> None:
+    assert not _wrong(own, 12)
+    gc.collect()
+    before = _state(own)
+    assert not _wrong(own, 60)
     gc.collect()
     after = _state(own)
-    assert after[:2] == (pids, descriptors)
-    assert after[2] < memory + (4 << 20)
+    assert after[:2] == before[:2]
+    assert after[2] < before[2] + (4 << 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_soak(own: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """20,000 jobs; a process of the worker is killed now and then in the middle of one."""
+    assert not _wrong(own, 300)
+    gc.collect()
+    report = []
+    threads = threading.active_count()
+    for part in range(4):
+        before = _state(own)
+        assert not _wrong(own, 5000)
+        gc.collect()
+        after = _state(own)
+        report.append(f"{5000 * (part + 1)} jobs: {len(after[0])} processes, {after[1]} descriptors, {after[2] >> 20} MiB")
+        assert len(after[0]) == len(before[0])
+        assert after[1] == before[1]
+        assert after[2] < before[2] + (8 << 20)
+        pids = worker_processes(own)
+        timer = threading.Timer(0.05, os.kill, (pids[part % len(pids)], signal.SIGKILL))
+        timer.start()
+        assert not _wrong(own, 60)
+        timer.join()
+        assert gone(pids)
+    assert threading.active_count() == threads
+    with capsys.disabled():
+        print("\n" + "\n".join(report))
 
 
 def test_report_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
