@@ -6,7 +6,7 @@ frozenset, `d` dict, `q` deque, `r` range, `b` bytes, `B` bytearray, `c` complex
 `ListNode`, `TreeNode` or `Node` as the task defines them) is an index into a table of objects that both sides
 keep in the same order, so that sharing, cycles and identity survive the trip.
 
-An own object is an instance of a class that the test takes from the program by name. It stays where it is; what
+An own object is an instance of a class that the test takes from the program by name, or a `re.Match`. It stays where it is; what
 travels is its number, and the test holds a `Handle` that it can pass back.
 
 A document is three lines: class names of the nodes that are new, attributes of all nodes, the value.

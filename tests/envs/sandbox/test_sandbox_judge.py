@@ -254,6 +254,12 @@ assert g(Pair(0, 0)) != p and h()[0] != 3
     assert unnamed.outcome is Outcome.FAILED
 
 
+def test_matches_of_patterns_are_true(sandbox: Sandbox) -> None:
+    program = "import re\ndef f(text): return re.search('b+', text)"
+    assert judged(sandbox, program, "assert candidate('abc')\nassert not candidate('ac')").passed
+    assert judged(sandbox, program, "assert candidate('abc') == 'b'").outcome is Outcome.FAILED
+
+
 def test_large_arguments_are_limited_by_the_test_alone(sandbox: Sandbox) -> None:
     limits = Limits(cpu_seconds=5.0, value_bytes=1 << 16)
     test = (

@@ -39,8 +39,6 @@ def judged(sandbox: Sandbox, sample: list[dict[str, Any]]) -> None:
         program, check = parts(row)
         verdict = sandbox.judge(program, check, LIMITS)
         assert verdict.passed, (row["task_id"], verdict)
-        if verdict.cpu_seconds > 3:
-            continue
         spoiled = Check(check.test, "_spoiled", check.setup)
         wrong = sandbox.judge(program + SPOILED % (verdict.calls, row["entry_point"]), spoiled, LIMITS)
         assert wrong.outcome in (Outcome.FAILED, Outcome.TEST_ERROR), (row["task_id"], wrong)
@@ -77,7 +75,9 @@ def test_300_of_the_train_split(embedded: Sandbox, data: Path) -> None:
 def humaneval(sandbox: Sandbox, sample: list[dict[str, Any]]) -> list[Any]:
     failed = []
     for row in sample:
-        check = Check(test=row["test"], entry_point=row["entry_point"], setup=row["prompt"] + "    pass\n")
+        # Some tests call the function by its own name too, or helpers that the prompt defines.
+        entry = row["entry_point"]
+        check = Check(test=row["test"], entry_point=entry, setup=row["prompt"] + "    pass\n", names=(entry,))
         verdict = sandbox.judge(row["prompt"] + row["canonical_solution"], check, LIMITS)
         if not verdict.passed:
             failed.append((row["task_id"], verdict))
@@ -102,8 +102,11 @@ def mbpp(sandbox: Sandbox, sample: list[dict[str, Any]]) -> list[Any]:
         names = sorted(set(re.findall(r"^(?:def|class) +(\w+)", row["code"], re.MULTILINE)))
         body = "\n".join("    " + line for text in row["test_list"] for line in text.splitlines())
         setup = "\n".join(row.get("test_imports", [row.get("test_setup_code", "")]))
+        # Tests share the program's imports where there is no sandbox.
+        setup += "\n" + "\n".join(re.findall(r"^(?:import|from) .*$", row["code"].replace("\r", ""), re.MULTILINE))
         entry = next(name for name in names if any(f"{name}(" in text for text in row["test_list"]))
-        check = Check(f"def check(candidate):\n{body}", entry, setup=setup, names=names)
+        # A function of a program may be called `check` itself.
+        check = Check(f"def check(candidate):\n    {entry} = candidate\n{body}", entry, setup=setup, names=names)
         verdict = sandbox.judge(f"{setup}\n{row['code']}", check, LIMITS)
         if not verdict.passed:
             failed.append((row["task_id"], verdict))
@@ -129,8 +132,8 @@ def test_mbpp_with_classes_of_the_program(embedded: Sandbox, data: Path) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_whole_mbpp(embedded: Sandbox, data: Path) -> None:
-    """Two references fail without a sandbox as well: 367 depends on the order of a set, 123 takes 2.5 s of CPU time."""
-    assert {task for task, _ in mbpp(embedded, mbpp_test_split(data))} <= {367, 123}
+    """What is not carried: the tests of 367 set attributes of objects that the program's class makes."""
+    assert {task for task, _ in mbpp(embedded, mbpp_test_split(data))} == {367}
     sanitized = json.loads((data / "mbpp" / "sanitized-mbpp.json").read_text(encoding="utf-8"))
     assert len(sanitized) == 427
-    assert {task for task, _ in mbpp(embedded, sanitized)} <= {123}
+    assert not mbpp(embedded, sanitized)
