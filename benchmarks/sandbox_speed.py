@@ -2,7 +2,7 @@
 
     python -m benchmarks.sandbox_speed                      # the built-in problems
     python -m benchmarks.sandbox_speed --rows FILE.jsonl.gz # rows with prompt, completion, test, entry_point
-    python -m benchmarks.sandbox_speed --rows FILE.jsonl.gz --bare  # all rows, against the same checks without a sandbox
+    python -m benchmarks.sandbox_speed --rows FILE.jsonl.gz --bare  # against the same checks without a sandbox
 
 Every ratio compares what was measured in this run, on the same programs and tests. The fresh interpreter is `python -I`
 fed with prompt, program and test, so it has no isolation at all; blocks of both sides alternate.
@@ -13,7 +13,6 @@ import concurrent.futures
 import contextlib
 import gzip
 import importlib
-import itertools
 import json
 import os
 import resource
@@ -24,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from corrgrpo_envs.code.builtin import read_problems
 from corrgrpo_envs.sandbox import Check, Limits, Sandbox
@@ -32,6 +30,7 @@ from corrgrpo_envs.sandbox import Check, Limits, Sandbox
 LIMITS = Limits(cpu_seconds=30.0)
 CORES = 2
 ASSERTS = 2000
+BLOCK = 8
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,7 @@ class Job:
 
     @property
     def script(self) -> str:
+        """Prompt, program, test and the call of the test."""
         return f"{self.program}\n{self.check.test}\ncheck({self.check.entry_point})\n"
 
 
@@ -63,12 +63,12 @@ def jobs(path: Path | None) -> list[Job]:
     ]
 
 
-def per_second(act: Callable[[Job], None], work: Sequence[Job], at_once: int) -> float:
-    """Jobs a second with so many threads that wait for them."""
-    start = time.perf_counter()
+def per_second(act: Callable[[Job], None], work: Sequence[Job], at_once: int) -> tuple[float, float]:
+    """Jobs a second with so many threads that wait for them, and CPU seconds a job, all processes together."""
+    start, spent = time.perf_counter(), _tree_seconds()
     with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
         list(threads.map(act, work))
-    return len(work) / (time.perf_counter() - start)
+    return len(work) / (time.perf_counter() - start), (_tree_seconds() - spent) / len(work)
 
 
 def in_sandbox(sandbox: Sandbox) -> Callable[[Job], None]:
@@ -104,17 +104,20 @@ def docker_exec(image: str) -> Iterator[Callable[[Job], None]]:
 
 def compared(sides: dict[tuple[str, int], tuple[Callable[[Job], None], Sequence[Job]]], rounds: int) -> None:
     """Measure every side in each round and print medians; the first side is what the others are compared with."""
-    found: dict[tuple[str, int], list[float]] = {key: [] for key in sides}
+    found: dict[tuple[str, int], list[tuple[float, float]]] = {key: [] for key in sides}
     for act, work in sides.values():  # not measured: workers start, files are read
         per_second(act, work[:4], CORES)
     for _ in range(rounds):
         for (name, at_once), (act, work) in sides.items():
             found[name, at_once].append(per_second(act, work, at_once))
-    middle = {key: statistics.median(rates) for key, rates in found.items()}
+    rates = {key: statistics.median(rate for rate, _ in pairs) for key, pairs in found.items()}
+    costs = {key: statistics.median(cost for _, cost in pairs) for key, pairs in found.items()}
     base = next(iter(sides))
-    print(f"{'':34} {'at once':>8} {'per second':>11} {'ratio':>7}")
-    for (name, at_once), rate in middle.items():
-        print(f"{name:34} {at_once:8} {rate:11.1f} {rate / middle[base]:7.2f}")
+    print(f"{'':24} {'at once':>8} {'per second':>11} {'times':>7} {'CPU ms each':>12} {'times less':>11}")
+    for key in sides:
+        inside = "docker" not in key[0]  # the work in containers is not this process's
+        cpu = f"{1e3 * costs[key]:12.1f} {costs[base] / costs[key]:11.2f}" if inside else ""
+        print(f"{key[0]:24} {key[1]:8} {rates[key]:11.1f} {rates[key] / rates[base]:7.2f} {cpu}")
 
 
 def speed(work: Sequence[Job], image: str | None, rounds: int) -> None:
@@ -145,7 +148,10 @@ def group(work: Sequence[Job], rounds: int, size: int = 8) -> None:
     print(f"\ngroups of {size} programs of one problem")
     sandbox = Sandbox("embedded", workers=CORES)
     compared(
-        {("fresh python -I", CORES): (fresh, repeated[::4]), ("sandbox, embedded", CORES): (in_sandbox(sandbox), repeated)},
+        {
+            ("fresh python -I", CORES): (fresh, repeated[::4]),
+            ("sandbox, embedded", CORES): (in_sandbox(sandbox), repeated),
+        },
         rounds,
     )
     sandbox.close()
@@ -171,26 +177,22 @@ def asserts() -> None:
 
 def bare(work: Sequence[Job]) -> None:
     """CPU time of judging everything, against that of the same checks in an interpreter that is there already."""
-    every = 8
-    sandbox_seconds = bare_seconds = calls = 0.0
-    worst: list[tuple[float, str]] = []
+    judged = unjudged = calls = 0.0
     sandbox = Sandbox("embedded", workers=1)
     sandbox.isolation()
-    for block in itertools.batched(work, every) if hasattr(itertools, "batched") else _batched(work, every):
-        before = _tree_seconds(sandbox)
+    for first in range(0, len(work), BLOCK):
+        block = work[first : first + BLOCK]
+        before = _tree_seconds()
         for job in block:
             verdict = sandbox.judge(job.program, job.check, LIMITS)
             calls += verdict.calls
             if not verdict.passed:
                 print(f"{job.name}: {verdict}")
-        judged = _tree_seconds(sandbox) - before
-        unjudged = sum(map(_bare_seconds, block))
-        worst.append((judged - unjudged, block[0].name))
-        sandbox_seconds += judged
-        bare_seconds += unjudged
+        judged += _tree_seconds() - before
+        unjudged += sum(map(_bare_seconds, block))
     sandbox.close()
-    print(f"{len(work)} programs, {calls:.0f} calls: judged {sandbox_seconds:.1f} s of CPU time, bare {bare_seconds:.1f} s")
-    print(f"ratio {sandbox_seconds / bare_seconds:.3f}; a program costs {1e3 * (sandbox_seconds - bare_seconds) / len(work):.1f} ms more")
+    print(f"{len(work)} programs, {calls:.0f} calls; CPU time: judged {judged:.1f} s, bare {unjudged:.1f} s")
+    print(f"ratio {judged / unjudged:.3f}; a program costs {1e3 * (judged - unjudged) / len(work):.1f} ms more")
 
 
 def _bare_seconds(job: Job) -> float:
@@ -208,15 +210,14 @@ def _bare_seconds(job: Job) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _tree_seconds(sandbox: Sandbox) -> float:
-    """CPU seconds of this process and of all processes of the workers, ended ones included."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+def _tree_seconds() -> float:
+    """CPU seconds of this process and of all that it started, ended ones included."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     ticks = 0
-    tops = [worker._link._process.pid for worker in sandbox._workers]  # type: ignore[attr-defined]
-    for pid in tops + [child for top in tops for child in _descendants(top)]:
+    for pid in _descendants(os.getpid()):
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         ticks += sum(map(int, fields[11:15]))
-    return usage.ru_utime + usage.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _descendants(pid: int) -> list[int]:
@@ -225,11 +226,6 @@ def _descendants(pid: int) -> list[int]:
         for child in (task / "children").read_text().split():
             found += [int(child), *_descendants(int(child))]
     return found
-
-
-def _batched(work: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
-    for start in range(0, len(work), size):
-        yield work[start : start + size]
 
 
 def image_of(name: str) -> str | None:
@@ -247,6 +243,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="rows of a LeetCodeDataset file instead of the built-in problems")
     parser.add_argument("--every", type=int, default=1, help="take every n-th row")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("speed", "groups", "asserts"), help="one part alone")
     parser.add_argument("--bare", action="store_true", help="CPU time against the same checks without a sandbox")
     parser.add_argument("--image", default="corrgrpo-sandbox:test", help="image for the docker comparison")
     options = parser.parse_args()
@@ -255,9 +252,12 @@ def main() -> None:
     if options.bare:
         bare(work)
         return
-    speed(work, image_of(options.image), options.rounds)
-    group(work, options.rounds)
-    asserts()
+    if options.only in (None, "speed"):
+        speed(work, image_of(options.image), options.rounds)
+    if options.only in (None, "groups"):
+        group(work, options.rounds)
+    if options.only in (None, "asserts"):
+        asserts()
 
 
 if __name__ == "__main__":

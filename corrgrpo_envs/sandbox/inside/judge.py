@@ -1,9 +1,9 @@
 """The child that runs the test. `candidate` is a proxy here: calls go to the program's own process.
 
 One such child judges many programs, one after another: it runs tests, not programs, and a program can only send it
-values. Each time the test's module is made anew. It defines `check(candidate)`. A verdict is decided by how `check` ends, except that a
-program which broke the rules (is gone, sent rubbish or a value that is not carried) has failed whatever the test
-made of it.
+values. Each time the test's module is made anew. It defines `check(candidate)`. A verdict is decided by how `check`
+ends, except that a program which broke the rules (is gone, sent rubbish or a value that is not carried) has failed
+whatever the test made of it.
 """
 
 import builtins

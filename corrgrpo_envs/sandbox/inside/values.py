@@ -2,12 +2,12 @@
 
 Lists, texts, `None`, bools, ordinary ints and finite floats are JSON's own; all else is an object of one key, the
 tag: `i` large int (hexadecimal), `f` nan or infinity, `u` text with lone surrogates, `t` tuple, `s` set, `z`
-frozenset, `d` dict, `q` deque, `r` range, `b` bytes, `B` bytearray, `c` complex, `n` node, `o` own object. A node (an instance of
-`ListNode`, `TreeNode` or `Node` as the task defines them) is an index into a table of objects that both sides
-keep in the same order, so that sharing, cycles and identity survive the trip.
+frozenset, `d` dict, `q` deque, `r` range, `b` bytes, `B` bytearray, `c` complex, `n` node, `o` own object.
 
-An own object is an instance of a class that the test takes from the program by name, or a `re.Match`. It stays where it is; what
-travels is its number, and the test holds a `Handle` that it can pass back.
+A node (an instance of `ListNode`, `TreeNode` or `Node` as the task defines them) is an index into a table of objects
+that both sides keep in the same order, so that sharing, cycles and identity survive the trip. An own object is an
+instance of a class that the test takes from the program by name, or a `re.Match`. It stays where it is; what travels
+is its number, and the test holds a `Handle` that it can pass back.
 
 A document is three lines: class names of the nodes that are new, attributes of all nodes, the value.
 """
@@ -111,9 +111,7 @@ class Encoder:
     Base-class methods and `type(x) is` are used throughout: what a value's own class says counts for nothing.
     """
 
-    def __init__(
-        self, classes: Mapping[str, type], objects: list[Any], bounds: Bounds, own: Own = NOTHING_OWN
-    ) -> None:
+    def __init__(self, classes: Mapping[str, type], objects: list[Any], bounds: Bounds, own: Own = NOTHING_OWN) -> None:
         self.objects = objects
         self._own = own
         self._names = {cls: name for name, cls in classes.items()}

@@ -215,10 +215,10 @@ class Zygote:
         ready = bool(os.read(child.ready, 1))
         os.close(child.ready)
         cpu, code = usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL and not child.reason and cpu >= child.cpu:
+            child.reason = 1  # threads on several cores were faster than the watch; the kernel's limit ended them
         self._report(
-            orders.ended.pack(
-                orders.ENDED, child.name, code, child.reason, ready, cpu, wall, usage.ru_maxrss * 1024
-            )
+            orders.ended.pack(orders.ENDED, child.name, code, child.reason, ready, cpu, wall, usage.ru_maxrss * 1024)
         )
 
     def _report(self, report: bytes) -> None:

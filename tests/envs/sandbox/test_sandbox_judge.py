@@ -262,9 +262,7 @@ def test_matches_of_patterns_are_true(sandbox: Sandbox) -> None:
 
 def test_large_arguments_are_limited_by_the_test_alone(sandbox: Sandbox) -> None:
     limits = Limits(cpu_seconds=5.0, value_bytes=1 << 16)
-    test = (
-        "def check(c):\n    xs = list(range(100_000))\n    assert c(xs) == 100_000\n    assert xs[0] == %d and len(xs) == 100_000"
-    )
+    test = "def check(c):\n    xs = list(range(100_000))\n    assert c(xs) == 100_000\n    assert xs[0] == %d and len(xs) == 100_000"
     for program, first in (("def f(xs): return len(xs)", 0), ("def f(xs): xs.reverse(); return len(xs)", 99_999)):
         assert sandbox.judge(program, Check(test % first, "f"), limits).passed
     returned = sandbox.judge("def f(xs): return xs", Check(test % 0, "f"), limits)

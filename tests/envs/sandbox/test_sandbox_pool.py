@@ -340,7 +340,9 @@ def test_soak(own: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
         assert not _wrong(own, 5000)
         gc.collect()
         after = _state(own)
-        report.append(f"{5000 * (part + 1)} jobs: {len(after[0])} processes, {after[1]} descriptors, {after[2] >> 20} MiB")
+        report.append(
+            f"{5000 * (part + 1)} jobs: {len(after[0])} processes, {after[1]} descriptors, {after[2] >> 20} MiB"
+        )
         assert len(after[0]) == len(before[0])
         assert after[1] == before[1]
         assert after[2] < before[2] + (8 << 20)
@@ -352,7 +354,7 @@ def test_soak(own: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
         assert gone(pids)
     assert threading.active_count() == threads
     with capsys.disabled():
-        print("\n" + "\n".join(report))
+        sys.stdout.write("\n" + "\n".join(report) + "\n")
 
 
 def test_report_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Timing takes turns: first come, first served, the dead give up their places, and nobody waits for ever."""
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -111,4 +112,4 @@ def test_measurements_of_two_sandboxes_take_turns(embedded: Sandbox, tmp_path: P
         thread.join(60)
     spans.sort()
     assert len(spans) == 3
-    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
