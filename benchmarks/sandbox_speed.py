@@ -31,6 +31,7 @@ LIMITS = Limits(cpu_seconds=30.0)
 CORES = 2
 ASSERTS = 2000
 BLOCK = 8
+LONG = 5.0  # CPU seconds
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ def asserts() -> None:
 def bare(work: Sequence[Job]) -> None:
     """CPU time of judging everything, against that of the same checks in an interpreter that is there already."""
     judged = unjudged = calls = 0.0
+    long = []
     sandbox = Sandbox("embedded", workers=1)
     sandbox.isolation()
     for first in range(0, len(work), BLOCK):
@@ -186,12 +188,14 @@ def bare(work: Sequence[Job]) -> None:
         for job in block:
             verdict = sandbox.judge(job.program, job.check, LIMITS)
             calls += verdict.calls
+            long += [job.name] if verdict.cpu_seconds > LONG else []
             if not verdict.passed:
                 print(f"{job.name}: {verdict}")
         judged += _tree_seconds() - before
         unjudged += sum(map(_bare_seconds, block))
     sandbox.close()
     print(f"{len(work)} programs, {calls:.0f} calls; CPU time: judged {judged:.1f} s, bare {unjudged:.1f} s")
+    print(f"{len(long)} need more than {LONG:.0f} s: {', '.join(long)}")
     print(f"ratio {judged / unjudged:.3f}; a program costs {1e3 * (judged - unjudged) / len(work):.1f} ms more")
 
 
@@ -242,12 +246,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=Path, help="rows of a LeetCodeDataset file instead of the built-in problems")
     parser.add_argument("--every", type=int, default=1, help="take every n-th row")
+    parser.add_argument("--start", type=int, default=0, help="begin with this row")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("speed", "groups", "asserts"), help="one part alone")
     parser.add_argument("--bare", action="store_true", help="CPU time against the same checks without a sandbox")
     parser.add_argument("--image", default="corrgrpo-sandbox:test", help="image for the docker comparison")
     options = parser.parse_args()
-    work = jobs(options.rows)[:: options.every]
+    work = jobs(options.rows)[options.start :: options.every]
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     if options.bare:
         bare(work)
