@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from corrgrpo_envs.errors import shown, unknown
+from corrgrpo_envs.sandbox import turns
 from corrgrpo_envs.sandbox.hosts import docker, embedded
 from corrgrpo_envs.sandbox.inside.values import Bounds, Decoder, Encoder
 from corrgrpo_envs.sandbox.isolation import LEVELS, Isolation, SandboxError
@@ -112,7 +113,8 @@ class Sandbox:
             rounds: rounds to make.
             max_rounds: rounds to make at most, while odd and even ones disagree; None is three times `rounds`.
             budget_seconds: CPU time after which no further round begins; two are made in any case.
-            core: the core both run on; None chooses one.
+            core: the core both run on; None chooses one. One measurement runs at a time on a core, also of those
+                that other processes of this user make; the others wait in line, two minutes at most.
 
         Raises:
             ValueError: for a wrong number of rounds or a core that this process may not use.
@@ -124,7 +126,6 @@ class Sandbox:
             raise unknown("core", core, _cores())
         if (refused := _too_long(program, limits)) is not None:
             return Measurement(refused, Verdict(Outcome.FAILED, "not run"), why="the program does not pass")
-        chosen = self._core() if core is None else core
         job = {
             "op": "measure",
             "program": program,
@@ -133,13 +134,16 @@ class Sandbox:
             "rounds": rounds,
             "max_rounds": most,
             "budget": budget_seconds,
-            "core": chosen,
         }
-        report = self._ask(job, limits)
+        pinned = hasattr(os, "sched_setaffinity")
+        # Where no core can be chosen, whoever times at all is waited for.
+        cores = [core] if core is not None else self._cores_in_turn() if pinned else [0]
+        with turns.turn(cores, turns.folder()) as chosen:
+            report = self._ask({**job, "core": chosen if pinned else None}, limits)
         if "sides" not in report:
             failed = verdict(report)
             return Measurement(failed, failed, why=failed.message)
-        return measurement(report, pinned=chosen is not None)
+        return measurement(report, pinned=pinned)
 
     def call(self, program: str, function: str, *arguments: Any, limits: Limits = _DEFAULT, **named: Any) -> Returned:
         """Load a program and call one of its functions; for values that `inside.values` carries."""
@@ -274,11 +278,13 @@ class Sandbox:
             self._free.notify()
         worker.close()
 
-    def _core(self) -> int | None:
+    def _cores_in_turn(self) -> list[int]:
+        """The cores of this process, another one first each time."""
         cores = _cores()
         with self._lock:
             self._turn += 1
-            return cores[(self._turn + os.getpid()) % len(cores)] if hasattr(os, "sched_setaffinity") else None
+            first = (self._turn + os.getpid()) % len(cores)
+        return cores[first:] + cores[:first]
 
     def _forget(self) -> None:
         """Begin with no workers."""

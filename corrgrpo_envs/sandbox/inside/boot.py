@@ -5,9 +5,8 @@ This file's text is the program of a fresh interpreter; standard input begins wi
 """
 
 import builtins
-import importlib.abc
+import importlib
 import importlib.machinery
-import importlib.util
 import json
 import os
 import sys
@@ -15,8 +14,12 @@ from types import ModuleType
 from typing import Any
 
 
-class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and loads modules in a table of source texts."""
+class Sources:
+    """Finds and loads modules in a table of source texts.
+
+    It has no base class: those of `importlib.abc` bring a dozen modules with them, and with these the interpreter that
+    is forked for every program grows.
+    """
 
     def __init__(self, modules: dict[str, str]) -> None:
         self.modules = modules
@@ -26,7 +29,11 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name not in self.modules:
             return None
         package = any(other.startswith(name + ".") for other in self.modules)
-        return importlib.util.spec_from_loader(name, self, is_package=package)
+        return importlib.machinery.ModuleSpec(name, self, is_package=package)  # type: ignore[arg-type]
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """The usual module."""
+        return None
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's source in it.

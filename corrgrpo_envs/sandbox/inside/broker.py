@@ -15,16 +15,15 @@ from io import FileIO
 from typing import Any
 
 from . import namespaces, textmatch, timing, zygote
+from .bench import Bench
 from .crew import Child, Crew, LostError
 from .ends import verdict_of
 from .frames import Channel, ClosedError, TooLongError
 from .judge import failure
-from .layers import CANDIDATE, JUDGE, Layers
+from .layers import CANDIDATE, Layers
 from .syscalls import PR_SET_DUMPABLE, prctl
 
 Trace = list[tuple[bytes, bytes]]
-_JUDGE_MEMORY = 3 << 30
-_JUDGE_CPU, _JUDGE_WALL = 2.0, 10.0
 _RESULT_ROOM = 1 << 16
 
 
@@ -39,6 +38,7 @@ class Broker:
     def __init__(self, stream: Channel, crew: Crew) -> None:
         self._stream = stream
         self._crew = crew
+        self._bench = Bench(crew)
         self._actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "judge": lambda job: self.judged(job)[0],
             "cases": self.cases,
@@ -64,29 +64,21 @@ class Broker:
 
     def judged(self, job: dict[str, Any], *, record: bool = False) -> tuple[dict[str, Any], Trace]:
         """Run a test against a program; with `record`, also return the calls it made."""
-        limits = job["limits"]
         ours, theirs = socket.socketpair()
-        judge_end, candidate_end = socket.socketpair()
-        # The judge spends time on comparing alone; what a program makes it spend beyond that is a timeout.
-        allowance = {"cpu": limits["cpu"] + _JUDGE_CPU, "wall": limits["wall"] + _JUDGE_WALL, "memory": _JUDGE_MEMORY}
-        program = self._crew.start(CANDIDATE, [candidate_end.detach()], limits)
-        judge = self._crew.start(JUDGE, [theirs.detach(), judge_end.detach()], allowance)
-        channel = Channel(ours.fileno())
-        trace: Trace = []
-        report: dict[str, Any] | None = None
         with ours:
-            try:
-                channel.send(json.dumps({**job, "record": record, "value_bytes": limits["value_bytes"]}).encode())
-                reply = self._crew.receive(channel, judge)
-                report = None if reply is None else json.loads(reply)
-                for _ in range((report or {}).get("traced") or 0):
-                    pair = (self._crew.receive(channel, judge), self._crew.receive(channel, judge))
-                    trace.append((pair[0] or b"", pair[1] or b""))
-            except ClosedError:
-                pass
-            if report is not None and report["outcome"] == "gone":
-                self._crew.join(program)
-            self._crew.stop(program, judge)
+            program = self._crew.start(CANDIDATE, [theirs.detach()], job["limits"])
+            judge, channel = self._bench.take({**job, "record": record}, ours)
+        trace: Trace = []
+        reply = self._crew.receive(channel, judge)
+        report: dict[str, Any] | None = None if reply is None else json.loads(reply)
+        for _ in range((report or {}).get("traced") or 0):
+            pair = (self._crew.receive(channel, judge), self._crew.receive(channel, judge))
+            trace.append((pair[0] or b"", pair[1] or b""))
+        if report is None or report.pop("worn"):
+            self._bench.dismiss()
+        if report is not None and report["outcome"] == "gone":
+            self._crew.join(program)
+        self._crew.stop(program, resting=judge)
         return verdict_of(report, program, judge), trace
 
     def cases(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -167,6 +159,8 @@ class Broker:
             return {"sides": sides, "rounds": [], "why": "no calls to time, or too many bytes in them"}
         if [request for request, _ in traces[0]] != [request for request, _ in traces[1]]:
             return {"sides": sides, "rounds": [], "why": "the test called the two programs differently"}
+        if any(b'{"o":' in request for request, _ in traces[0]):
+            return {"sides": sides, "rounds": [], "why": "the test passes objects of the program's own classes"}
         rounds, why = timing.rounds(self._crew, job, traces[0], traces[1])
         return {"sides": sides, "rounds": rounds, "why": why}
 
@@ -256,4 +250,4 @@ def main(options: dict[str, Any]) -> None:
     if not hello:
         os._exit(1)
     stream.send(hello)
-    Broker(stream, Crew(ours, stream)).serve()
+    Broker(stream, Crew(ours, stream, held=json.loads(hello)["seccomp"])).serve()

@@ -1,11 +1,11 @@
-"""The children of one request, as the broker sees them."""
+"""The children that the broker has had started, as it sees them."""
 
-import json
 import os
 import select
 import socket
 from typing import Any
 
+from . import orders
 from .frames import Channel, ClosedError, TooLongError
 
 _REPORT = 1 << 16
@@ -32,35 +32,48 @@ class Crew:
         control: the socket to the zygote.
         stream: the caller's stream; when it ends, so does this process, and the children with it. While a request
             is being done, an empty frame now and then says that it is.
+        held: whether the children's system calls are filtered.
     """
 
-    def __init__(self, control: socket.socket, stream: Channel) -> None:
+    def __init__(self, control: socket.socket, stream: Channel, *, held: bool) -> None:
         self._control = control
         self._stream = stream
+        self._held = held
         self._next = 0
-        self._group = 0
+        self._group = 1
         self._children: dict[int, Child] = {}
+        self._staying: set[Child] = set()
 
-    def start(self, role: str, descriptors: list[int], limits: dict[str, Any], core: int | None = None) -> Child:
-        """Have a child started; it takes over the descriptors.
+    def start(
+        self, role: str, descriptors: list[int], limits: dict[str, Any], core: int | None = None, *, stays: bool = False
+    ) -> Child:
+        """Have a child started; it takes over the descriptors. One that stays outlives the request.
 
         Raises:
             LostError: if that fails.
         """
         self._next += 1
-        request = {
-            "start": self._next,
-            "group": self._group,
-            "role": role,
-            "cpu": limits["cpu"],
-            "wall": limits["wall"],
-            "memory": limits["memory"],
-            "core": core,
-        }
         child = Child(self._next, 0)
         self._children[child.number] = child
+        if stays:
+            self._staying.add(child)
         try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
+            socket.send_fds(
+                self._control,
+                [
+                    orders.start.pack(
+                        orders.START,
+                        child.number,
+                        self._group,
+                        orders.ROLES.index(role),
+                        -1 if core is None else core,
+                        limits["memory"],
+                        limits["cpu"],
+                        limits["wall"],
+                    )
+                ],
+                descriptors,
+            )
         except OSError as error:
             raise LostError(f"the zygote is gone: {error}") from None
         finally:
@@ -69,6 +82,10 @@ class Crew:
         while not child.pid:
             self._listen()
         return child
+
+    def renew(self, child: Child, limits: dict[str, Any]) -> None:
+        """Give a child that stays the time for another request."""
+        self._tell(orders.renew.pack(orders.RENEW, child.number, self._group, limits["cpu"], limits["wall"]))
 
     def receive(self, channel: Channel, child: Child) -> bytes | None:
         """The next frame on the channel, or None if the child ends without one or sends too much."""
@@ -100,40 +117,55 @@ class Crew:
             self._listen()
         return ready.intersection(readers)
 
-    def stop(self, *children: Child) -> None:
-        """Kill the children and wait until they are gone."""
-        running = [child.number for child in children if child.end is None]
-        if running:
-            try:
-                self._control.send(json.dumps({"stop": running}).encode())
-            except OSError as error:
-                raise LostError(f"the zygote is gone: {error}") from None
-        self.join(*children)
+    def stop(self, child: Child, resting: Child | None = None) -> None:
+        """Kill a child and wait until it is gone; another one, that stays, needs no watching until it is renewed."""
+        if child.end is None or resting is not None:
+            self._tell(orders.stop.pack(orders.STOP, child.number, 0 if resting is None else resting.number))
+        self.join(child)
 
-    def join(self, *children: Child) -> None:
-        """Wait until the children are gone."""
-        while any(child.end is None for child in children):
+    def join(self, child: Child) -> None:
+        """Wait until a child is gone."""
+        while child.end is None:
             self.wait()
-        for child in children:
-            self._children.pop(child.number, None)
 
     def stop_all(self) -> None:
-        """Kill whatever still runs: the request is done."""
-        self.stop(*list(self._children.values()))
+        """Kill whatever still runs but for what stays: the request is done."""
+        for child in list(self._children.values()):
+            if child not in self._staying:
+                self.stop(child)
         self._group += 1
+
+    def _tell(self, order: bytes) -> None:
+        try:
+            self._control.send(order)
+        except OSError as error:
+            raise LostError(f"the zygote is gone: {error}") from None
 
     def _listen(self) -> None:
         try:
             message = self._control.recv(_REPORT)
         except OSError as error:
             raise LostError(f"the zygote is gone: {error}") from None
-        if not message:
+        kind = message[:1]
+        if kind == orders.STARTED:
+            _, number, pid = orders.started.unpack(message)
+            self._children[number].pid = pid
+        elif kind == orders.ENDED:
+            _, number, status, reason, ready, cpu, wall, memory = orders.ended.unpack(message)
+            child = self._children.pop(number)
+            self._staying.discard(child)
+            child.end = {
+                "status": status,
+                "reason": orders.REASONS[reason],
+                "held": self._held,
+                "ready": ready,
+                "cpu": cpu,
+                "wall": wall,
+                "memory": memory,
+            }
+        elif kind == orders.FAILED:
+            _, number = orders.failed.unpack_from(message)
+            self._staying.discard(self._children.pop(number))
+            raise LostError(f"no process could be started: {message[orders.failed.size :].decode()}")
+        else:
             raise LostError("the zygote is gone")
-        report = json.loads(message)
-        if "failed" in report:
-            self._children.pop(report["failed"], None)
-            raise LostError(f"no process could be started: {report['message']}")
-        if "started" in report:
-            self._children[report["started"]].pid = report["pid"]
-        elif report["ended"] in self._children:
-            self._children[report["ended"]].end = report

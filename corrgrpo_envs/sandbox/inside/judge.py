@@ -1,22 +1,34 @@
 """The child that runs the test. `candidate` is a proxy here: calls go to the program's own process.
 
-The test is a module that defines `check(candidate)`. A verdict is decided by how `check` ends, except that a
-program which broke the rules (is gone, sent rubbish or a value that is not carried) has failed whatever the test
-made of it.
+One such child judges many programs, one after another: it runs tests, not programs, and a program can only send it
+values. Each time the test's module is made anew. It defines `check(candidate)`. A verdict is decided by how `check`
+ends, except that a program which broke the rules (is gone, sent rubbish or a value that is not carried) has failed
+whatever the test made of it.
 """
 
 import builtins
+import itertools
 import json
+import os
+import resource
+import socket
 import sys
 import types
+from collections import OrderedDict
 from typing import Any, NoReturn
 
 from .frames import Channel, ClosedError, TooLongError
-from .values import Bounds, Decoder, Encoder, MalformedError, node_classes, update
+from .values import Bounds, Decoder, Encoder, Handles, MalformedError, node_classes, update
 
 RECURSION_LIMIT = 20_000  # helpers that compare linked lists recurse once a node
 _TRACE_BYTES = 64 << 20
 _MESSAGE = 500
+_FRAME = 1 << 16
+_JOBS, _RESIDENT, _SECONDS = 2000, 512 << 10, 600.0  # a judge serves so long: jobs, KiB, CPU seconds
+_KEPT, _KEPT_SOURCE = 32, 4 << 20  # compiled sources kept: number, characters
+
+_BUILTINS: dict[str, Any] = {}
+_codes: OrderedDict[tuple[str, str], types.CodeType] = OrderedDict()
 
 
 class Stop(BaseException):
@@ -35,6 +47,7 @@ class Candidate:
         self.classes: dict[str, type] = {}
         self._channel = channel
         self._bounds = Bounds(size=value_bytes)
+        self._handles = Handles()
         self._traced = 0
 
     def load(self, source: str, names: dict[str, str]) -> None:
@@ -61,21 +74,22 @@ class Candidate:
             self._channel.send(request)
         except ClosedError:
             self._stop({"outcome": "gone"})
+        self._channel.buffer.limit = 2 * (self._bounds.size + len(request)) + _FRAME
         reply = self._receive()
         self.calls += 1
         self._record(request, reply)
         if reply[:1] != b"V":
             self._raise(failure(reply))
         try:
-            return self._result(reply[1:], arguments, encoder.objects)
+            return self._result(reply[1:], arguments, encoder.objects, self._bounds.plus(len(request)))
         except MalformedError as error:
             self._stop({"outcome": "failed", "message": f"the program sent what is no value: {error}"})
 
-    def _result(self, body: bytes, arguments: list[Any], objects: list[Any]) -> Any:
+    def _result(self, body: bytes, arguments: list[Any], objects: list[Any], bounds: Bounds) -> Any:
         lines = body.split(b"\n")
         if len(lines) != 4:
             raise MalformedError("a result has four lines")
-        decoder = Decoder(self.classes, objects, self._bounds)
+        decoder = Decoder(self.classes, objects, bounds, self._handles.handle)
         decoder.new_classes(lines[0])
         if lines[1]:
             decoder.attributes(lines[1])
@@ -224,16 +238,27 @@ def _test(job: dict[str, Any], candidate: Candidate, names: dict[str, str]) -> A
     namespace = module.__dict__
     namespace["__builtins__"] = builtins
     try:
-        exec(compile(job["setup"], "<setup>", "exec", dont_inherit=True), namespace)
+        exec(_compiled(job["setup"], "<setup>"), namespace)
         candidate.classes = node_classes(namespace)
         namespace.update({name: Proxy(candidate, name) for name in names if name != "candidate"})
-        exec(compile(job["test"], "<test>", "exec", dont_inherit=True), namespace)
+        exec(_compiled(job["test"], "<test>"), namespace)
     except Stop:
         raise
     except BaseException as error:
         return f"the test can't be defined: {type(error).__name__}: {error}"[:_MESSAGE]
     check = namespace.get("check")
     return check if callable(check) else "the test defines no function check(candidate)"
+
+
+def _compiled(source: str, name: str) -> types.CodeType:
+    """Compile a source, or take what it was compiled to before: a test is used for many programs in a row."""
+    code = _codes.pop((name, source), None)
+    if code is None:
+        code = compile(source, name, "exec", dont_inherit=True)
+    _codes[name, source] = code
+    while len(_codes) > _KEPT or (len(_codes) > 2 and sum(len(kept) for _, kept in _codes) > _KEPT_SOURCE):
+        _codes.popitem(last=False)
+    return code
 
 
 def _checked(check: Any, proxy: Proxy, candidate: Candidate) -> dict[str, Any]:
@@ -263,14 +288,50 @@ def _where(error: BaseException) -> str:
     return "" if line is None else f" (line {line} of the test)"
 
 
-def run(broker: int, candidate: int) -> None:
-    """Take one job from the broker's descriptor, judge it, report."""
+def prepare() -> None:
+    """What is done once, before the judges are forked."""
+    _BUILTINS.update(vars(builtins))
+
+
+def _as_new() -> None:
+    """Undo what an earlier test may have done to the interpreter."""
+    names = vars(builtins)
+    names.update(_BUILTINS)
+    for name in names.keys() - _BUILTINS.keys():
+        del names[name]
     sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.modules["random"].seed(0)  # not imported above: it would hang a hook on forking, see `zygote.warm`
+
+
+def _worn(jobs: int) -> bool:
+    """Whether a fresh judge is better than this one."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return jobs >= _JOBS or usage.ru_maxrss > _RESIDENT or usage.ru_utime + usage.ru_stime > _SECONDS
+
+
+def run(broker: int) -> None:
+    """Take jobs from the broker's descriptor, one after another: judge, report.
+
+    With each job comes a descriptor of its own to the program's process: nothing that a program sends is read as
+    another's.
+    """
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=broker)
     channel = Channel(broker)
-    job = json.loads(channel.receive())
-    report, trace = judge(job, Channel(candidate, limit=job["value_bytes"] * 2 + (1 << 16)))
-    report["traced"] = None if trace is None else len(trace)
-    channel.send(json.dumps(report).encode())
-    for request, reply in trace or ():
-        channel.send(request)
-        channel.send(reply)
+    for count in itertools.count(1):
+        _, descriptors, _, _ = socket.recv_fds(stream, 1, 1)
+        if not descriptors:
+            os._exit(0)
+        _as_new()
+        job = json.loads(channel.receive())
+        candidate = Channel(descriptors[0], limit=job["value_bytes"] * 2 + _FRAME)
+        try:
+            report, trace = judge(job, candidate)
+        finally:
+            os.close(descriptors[0])
+        report["traced"] = None if trace is None else len(trace)
+        report["worn"] = _worn(count)
+        channel.send(json.dumps(report).encode())
+        for request, reply in trace or ():
+            channel.send(request)
+            channel.send(reply)
+        del job, report, trace, candidate

@@ -64,8 +64,11 @@ class Layers:
             self.landlock = 0
         self._filters = {}
         if seccomp.supported():
-            threaded, single = seccomp.Filter(threads=True), seccomp.Filter(threads=False)
-            self._filters = {CANDIDATE: threaded, JUDGE: single, TIMED: single}
+            self._filters = {
+                CANDIDATE: seccomp.Filter(threads=True),
+                JUDGE: seccomp.Filter(also=seccomp.RECEIVING),
+                TIMED: seccomp.Filter(),
+            }
         self.seccomp = bool(self._filters) and _works(lambda: _filtered(self._filters[TIMED]))
 
     def put_on(self, role: str, limits: Limits) -> None:

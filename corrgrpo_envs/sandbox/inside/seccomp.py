@@ -38,6 +38,7 @@ _IOCTL = (0x5401, 0x5450, 0x5451, 0x541B)    # TCGETS (isatty), FIONCLEX, FIOCLE
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | 0o20000000  # the last: O_TMPFILE
 _CLONE_THREAD = 0x10000
 
+RECEIVING = (47, 51)  # recvmsg, getsockname: the judge is given descriptors
 _OPEN, _OPENAT, _IOCTL_CALL, _FCNTL_CALL, _CLONE, _CLONE3, _PRLIMIT = 2, 257, 16, 72, 56, 435, 302
 
 
@@ -46,10 +47,15 @@ class _Program(ctypes.Structure):
 
 
 class Filter:
-    """A compiled filter, made once and installed by every child."""
+    """A compiled filter, made once and installed by every child.
 
-    def __init__(self, *, threads: bool) -> None:
-        code = b"".join(_instructions(threads=threads))
+    Args:
+        threads: whether threads may be started.
+        also: numbers of further calls that are allowed.
+    """
+
+    def __init__(self, *, threads: bool = False, also: tuple[int, ...] = ()) -> None:
+        code = b"".join(_instructions(threads=threads, also=also))
         self._buffer = ctypes.create_string_buffer(code, len(code))
         self._program = _Program(len(code) // 8, ctypes.cast(self._buffer, ctypes.c_void_p).value)
 
@@ -95,7 +101,7 @@ def _one_of(index: int, values: tuple[int, ...]) -> list[bytes]:
     return [*steps, _DENY]
 
 
-def _instructions(*, threads: bool) -> list[bytes]:
+def _instructions(*, threads: bool, also: tuple[int, ...]) -> list[bytes]:
     steps = [
         _step(_LOAD, 0, 0, 4),
         _step(_EQUAL, 1, 0, _AUDIT_ARCH_X86_64),
@@ -104,7 +110,7 @@ def _instructions(*, threads: bool) -> list[bytes]:
         _step(_AT_LEAST, 0, 1, _X32_BIT),
         _DENY,
     ]
-    for number in _FREE:
+    for number in (*_FREE, *also):
         steps += _rule(number, _PASS)
     for number, flags in ((_OPEN, 1), (_OPENAT, 2)):
         steps += _rule(number, _argument(flags), _step(_ANY_BIT, 0, 1, _WRITING), _DENY, _PASS)

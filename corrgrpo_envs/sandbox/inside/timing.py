@@ -71,7 +71,8 @@ def _timed(crew: Crew, job: dict[str, Any], source: str, trace: Trace) -> dict[s
     # All arguments of the test lie in memory at once: room beyond the limit that the program was judged under.
     limits = {**job["limits"], "memory": job["limits"]["memory"] + _ROOM}
     child = crew.start(TIMED, [theirs.detach()], limits, job["core"])
-    channel = Channel(ours.fileno(), limit=limits["value_bytes"] * 2 + (1 << 16))
+    largest = limits["value_bytes"] + max(len(request) for request, _ in trace)
+    channel = Channel(ours.fileno(), limit=2 * largest + (1 << 16))
     names = {"candidate": job["entry_point"], **{name: name for name in job["names"]}}
     load = json.dumps({"source": source, "names": names, "value_bytes": limits["value_bytes"]})
     with ours:

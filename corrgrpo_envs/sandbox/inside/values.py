@@ -2,9 +2,12 @@
 
 Lists, texts, `None`, bools, ordinary ints and finite floats are JSON's own; all else is an object of one key, the
 tag: `i` large int (hexadecimal), `f` nan or infinity, `u` text with lone surrogates, `t` tuple, `s` set, `z`
-frozenset, `d` dict, `q` deque, `r` range, `b` bytes, `B` bytearray, `c` complex, `n` node. A node (an instance of
-`ListNode`, `TreeNode` or `Node` as the task defines them) is an index into a table of objects that both sides
-keep in the same order, so that sharing, cycles and identity survive the trip.
+frozenset, `d` dict, `q` deque, `r` range, `b` bytes, `B` bytearray, `c` complex, `n` node, `o` own object.
+
+A node (an instance of `ListNode`, `TreeNode` or `Node` as the task defines them) is an index into a table of objects
+that both sides keep in the same order, so that sharing, cycles and identity survive the trip. An own object is an
+instance of a class that the test takes from the program by name, or a `re.Match`. It stays where it is; what travels
+is its number, and the test holds a `Handle` that it can pass back.
 
 A document is three lines: class names of the nodes that are new, attributes of all nodes, the value.
 """
@@ -13,12 +16,13 @@ import collections
 import contextlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 NODE_CLASSES = ("ListNode", "TreeNode", "Node")
 NODE_FIELDS = ("val", "next", "left", "right", "random", "prev", "child", "children", "neighbors")
 
+_HANDLES = 1 << 20
 _PLAIN_INT = 1 << 1024  # larger ones travel in hexadecimal: decimal digits cost quadratic time
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes, complex, range))
 _ENCODER: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
@@ -44,6 +48,62 @@ class Bounds:
     def __init__(self, depth: int = 200, nodes: int = 2_000_000, size: int = 16 << 20) -> None:
         self.depth, self.nodes, self.size = depth, nodes, size
 
+    def plus(self, size: int) -> "Bounds":
+        """Room for a text of so many bytes more, and for as many elements as it can hold at most."""
+        return Bounds(self.depth, self.nodes + size, self.size + 2 * size)
+
+
+class Handle:
+    """Stands in the test for an object of the program's own classes; equal to itself alone."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Own:
+    """Objects of the program's own classes that the test was given, by number.
+
+    Args:
+        classes: the classes whose instances are given out.
+    """
+
+    def __init__(self, classes: Iterable[type] = ()) -> None:
+        self.classes = frozenset(classes)
+        self._kept: list[object] = []
+        self._numbers: dict[int, int] = {}
+
+    def number(self, item: object) -> int:
+        """The object's number, the same each time."""
+        place = self._numbers.get(id(item))
+        if place is None:
+            place = self._numbers[id(item)] = len(self._kept)
+            self._kept.append(item)
+        return place
+
+    def item(self, number: object) -> object:
+        """The object with a number."""
+        if type(number) is not int or not 0 <= number < len(self._kept):
+            raise ValueError("no such object")
+        return self._kept[number]
+
+
+class Handles:
+    """The test's side of `Own`: one handle a number."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Handle] = {}
+
+    def handle(self, number: object) -> Handle:
+        """The handle for a number, the same each time."""
+        if type(number) is not int or not 0 <= number < _HANDLES:
+            raise ValueError("no such object")
+        return self._made.setdefault(number, Handle(number))
+
+
+NOTHING_OWN = Own()
+
 
 class Encoder:
     """Writes values; `objects` is the table of nodes, extended by those that are met.
@@ -51,8 +111,9 @@ class Encoder:
     Base-class methods and `type(x) is` are used throughout: what a value's own class says counts for nothing.
     """
 
-    def __init__(self, classes: Mapping[str, type], objects: list[Any], bounds: Bounds) -> None:
+    def __init__(self, classes: Mapping[str, type], objects: list[Any], bounds: Bounds, own: Own = NOTHING_OWN) -> None:
         self.objects = objects
+        self._own = own
         self._names = {cls: name for name, cls in classes.items()}
         self._index = {id(item): place for place, item in enumerate(objects)}
         self._bounds = bounds
@@ -117,6 +178,10 @@ class Encoder:
             return write(self, value, depth)
         if kind in self._names:
             return {"n": self._node(value)}
+        if kind is Handle:
+            return {"o": value.number}
+        if kind in self._own.classes:
+            return {"o": self._own.number(value)}
         raise UnsupportedError(f"a value of type {type.__getattribute__(kind, '__name__')!r}")
 
     def _items(self, items: Any, depth: int) -> list[Any]:
@@ -199,10 +264,17 @@ def _encodable(text: str) -> bool:
 class Decoder:
     """Reads values that may come from a hostile program; `objects` is the table of nodes."""
 
-    def __init__(self, classes: Mapping[str, type], objects: list[Any], bounds: Bounds) -> None:
+    def __init__(
+        self,
+        classes: Mapping[str, type],
+        objects: list[Any],
+        bounds: Bounds,
+        own: Callable[[Any], object] = NOTHING_OWN.item,
+    ) -> None:
         self.objects = objects
         self._classes = classes
         self._bounds = bounds
+        self._own = own
         self._loads = json.JSONDecoder(object_hook=self._tagged, parse_constant=_refuse).decode
 
     def document(self, document: bytes) -> Any:
@@ -313,6 +385,7 @@ _READERS: dict[str, Callable[[Decoder, Any], Any]] = {
     "b": lambda decoder, content: bytes.fromhex(content),
     "B": lambda decoder, content: bytearray.fromhex(content),
     "n": Decoder._node,
+    "o": lambda decoder, content: decoder._own(content),
 }
 
 

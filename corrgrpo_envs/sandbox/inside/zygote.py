@@ -5,25 +5,25 @@ child finds anything of another job in the memory it inherits.
 """
 
 import contextlib
-import fcntl
 import gc
-import json
+import math
 import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from . import candidate, judge
-from .layers import JUDGE, Layers, Limits
+from . import candidate, judge, orders
+from .layers import CANDIDATE, JUDGE, Layers, Limits
 
 _FIRST = 3  # a child's own descriptors begin here
 _HIGH = 100
 _SHORTEST_WAIT = 0.005
 _MESSAGE = 1 << 16
+_ROOM = socket.CMSG_SPACE(8 * 4)
 
 # What solutions usually import, loaded once.
 _WARM = (
@@ -33,18 +33,24 @@ _WARM = (
 )
 
 
-@dataclass(slots=True)
 class _Child:
-    name: int
-    pid: int
-    process: int  # its pidfd
-    ready: int  # a pipe on which it says that all layers are on
-    cpu: float
-    deadline: float
-    started: float
-    reason: str = ""
-    due: float = 0.0
-    group: int = 0
+    """A child that runs, and what it may still use; `due` is when its clocks are to be looked at next."""
+
+    __slots__ = (
+        *("base", "cpu", "deadline", "due", "group", "name", "pid", "process", "ready", "reason", "started", "waits"),
+    )
+
+    def __init__(self, name: int, group: int, pid: int, ready: int, cpu: float, wall: float) -> None:
+        self.name, self.group, self.pid = name, group, pid
+        self.process = os.pidfd_open(pid)
+        self.ready = ready  # a pipe on which it says that all layers are on
+        self.reason = 0
+        self.cpu = cpu
+        self.base = 0.0  # seconds that it had waited for a core before this request
+        self.waits = -1  # its file about that, once it was needed; for a child of one thread that stays
+        self.started = time.monotonic()
+        self.deadline = self.started + wall
+        self.due = self.started + min(cpu, wall)  # CPU time grows at most as fast as a core's wall time
 
 
 def clock(pid: int) -> float:
@@ -74,9 +80,10 @@ class Zygote:
 
     def serve(self) -> None:
         """Work until the control socket closes."""
+        control = self._control.fileno()
         while True:
             for descriptor, _ in self._poll.poll(self._patience()):
-                if descriptor == self._control.fileno():
+                if descriptor == control:
                     self._obey()
                 else:
                     self._bury(self._children[descriptor])
@@ -84,62 +91,68 @@ class Zygote:
 
     def _obey(self) -> None:
         try:
-            message, descriptors, _, _ = socket.recv_fds(self._control, _MESSAGE, 8)
+            message, control, _, _ = self._control.recvmsg(_MESSAGE, _ROOM)
         except OSError:
-            message, descriptors = b"", []
-        if not message:
+            message, control = b"", []
+        kind = message[:1]
+        if kind == orders.START:
+            self._start(message, struct.unpack(f"={len(control[0][2]) // 4}i", control[0][2]))
+        elif kind == orders.STOP:
+            _, number, resting = orders.stop.unpack(message)
+            for child in self._children.values():
+                if child.name == number:
+                    os.kill(child.pid, signal.SIGKILL)
+                elif child.name == resting:
+                    child.due = math.inf
+        elif kind == orders.RENEW:
+            self._renew(message)
+        else:
             for child in self._children.values():
                 os.kill(child.pid, signal.SIGKILL)
             os._exit(0)
-        request = json.loads(message)
-        if "start" in request:
-            self._start(request, descriptors)
-        else:
-            for child in self._children.values():
-                if child.name in request["stop"]:
-                    os.kill(child.pid, signal.SIGKILL)
 
-    def _start(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        limits = Limits(request["memory"], request["cpu"], request["core"])
+    def _start(self, message: bytes, descriptors: tuple[int, ...]) -> None:
         ready, said = os.pipe()
         try:
             pid = os.fork()
         except OSError as error:
-            self._report({"failed": request["start"], "message": str(error)})
             pid = -1
+            self._report(orders.failed.pack(orders.FAILED, orders.start.unpack(message)[1]) + str(error).encode())
         if pid == 0:
-            _child(request["role"], limits, self._layers, descriptors, said, self._null)
-        for descriptor in (*descriptors, said):
+            _child(message, self._layers, descriptors, said, self._null)
+        for descriptor in descriptors:
             os.close(descriptor)
+        os.close(said)
         if pid < 0:
             os.close(ready)
             return
-        now = time.monotonic()
-        child = _Child(
-            request["start"],
-            pid,
-            os.pidfd_open(pid),
-            ready,
-            request["cpu"],
-            now + request["wall"],
-            now,
-            due=now,
-            group=request["group"],
-        )
-        self._waited = {child.group: self._waited.get(child.group, {})}
+        _, number, group, _, _, _, cpu, wall = orders.start.unpack(message)
+        child = _Child(number, group, pid, ready, cpu, wall)
         self._children[child.process] = child
         self._poll.register(child.process, select.POLLIN)
-        self._report({"started": child.name, "pid": pid})
+        self._report(orders.started.pack(orders.STARTED, number, pid))
+
+    def _renew(self, message: bytes) -> None:
+        """A child that stays gets the allowance of another request."""
+        _, number, group, cpu, wall = orders.renew.unpack(message)
+        for child in self._children.values():
+            if child.name == number:
+                child.group, child.base = group, self._waited_alone(child)
+                child.cpu = clock(child.pid) + cpu
+                child.started = time.monotonic()
+                child.deadline = child.started + wall
+                child.due = child.started + min(cpu, wall)
 
     def _patience(self) -> float | None:
         """Milliseconds until the next look at a clock."""
-        if not self._children:
-            return None
-        soonest = min(child.due for child in self._children.values())
-        return max(0.0, soonest - time.monotonic()) * 1000 + 1
+        soonest = math.inf
+        for child in self._children.values():
+            if child.due < soonest:
+                soonest = child.due
+        return None if soonest == math.inf else max(0.0, soonest - time.monotonic()) * 1000 + 1
 
     def _watch(self) -> None:
-        """Kill what has used up its time; CPU time grows at most as fast as a core's wall time allows."""
+        """Kill what has used up its time."""
         now = time.monotonic()
         for child in self._children.values():
             if now < child.due:
@@ -147,16 +160,18 @@ class Zygote:
             left = child.cpu - clock(child.pid)
             patience = child.deadline + self._starved(child) - now
             if not child.reason and (left <= 0 or patience <= 0):
-                child.reason = "cpu" if left <= 0 else "wall"
+                child.reason = 1 if left <= 0 else 2
                 os.kill(child.pid, signal.SIGKILL)
             child.due = now + (1.0 if child.reason else max(_SHORTEST_WAIT, min(left, patience)))
 
     def _starved(self, child: _Child) -> float:
         """Seconds that the children of the request have waited for a core: no fault of theirs on a busy machine."""
-        waited = self._waited.get(child.group, {})
+        if child.group not in self._waited:
+            self._waited = {child.group: {}}
+        waited = self._waited[child.group]
         for other in self._children.values():
             if other.group == child.group:
-                waited[other.pid] = max(waited.get(other.pid, 0.0), self._wait_of(other.pid))
+                waited[other.pid] = max(waited.get(other.pid, 0.0), self._wait_of(other.pid) - other.base)
         return sum(waited.values())
 
     def _wait_of(self, pid: int) -> float:
@@ -180,77 +195,94 @@ class Zygote:
             os.close(folder)
         return longest
 
+    def _waited_alone(self, child: _Child) -> float:
+        """The wait for a core of a child that has one thread; the file stays open, which saves most of the time."""
+        try:
+            if child.waits < 0:
+                child.waits = os.open(f"{child.pid}/schedstat", os.O_RDONLY, dir_fd=self._processes)
+            return int(os.pread(child.waits, 100, 0).split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
     def _bury(self, child: _Child) -> None:
         wall = time.monotonic() - child.started
         _, status, usage = os.wait4(child.pid, 0)
         self._poll.unregister(child.process)
         del self._children[child.process]
         os.close(child.process)
+        if child.waits >= 0:
+            os.close(child.waits)
         ready = bool(os.read(child.ready, 1))
         os.close(child.ready)
+        cpu, code = usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL and not child.reason and cpu >= child.cpu:
+            child.reason = 1  # threads on several cores were faster than the watch; the kernel's limit ended them
         self._report(
-            {
-                "ended": child.name,
-                "status": os.waitstatus_to_exitcode(status),
-                "reason": child.reason,
-                "held": self._layers.seccomp,
-                "ready": ready,
-                "cpu": usage.ru_utime + usage.ru_stime,
-                "wall": wall,
-                "memory": usage.ru_maxrss * 1024,
-            }
+            orders.ended.pack(orders.ENDED, child.name, code, child.reason, ready, cpu, wall, usage.ru_maxrss * 1024)
         )
 
-    def _report(self, report: dict[str, Any]) -> None:
+    def _report(self, report: bytes) -> None:
         try:
-            self._control.send(json.dumps(report).encode())
+            self._control.send(report)
         except OSError:
             os._exit(0)
 
 
-def _child(role: str, limits: Limits, layers: Layers, descriptors: list[int], said: int, null: int) -> None:
+def _child(message: bytes, layers: Layers, descriptors: tuple[int, ...], said: int, null: int) -> None:
     """What a child does from its first moment on; never returns."""
     try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        standard = descriptors[1:3] if role != JUDGE and len(descriptors) > 1 else []
-        own = descriptors if role == JUDGE else descriptors[:1]
-        said = _rearrange([*own, said], standard, null) - 1
-        layers.put_on(role, limits)
-        for name in [name for name in sys.modules if name.startswith(__package__ or "")]:
-            del sys.modules[name]
+        _, _, _, kind, core, memory, cpu, _ = orders.start.unpack(message)
+        role = orders.ROLES[kind]
+        printing = role == CANDIDATE and len(descriptors) > 1
+        own = descriptors[:1] if printing else descriptors
+        said = _rearrange((*own, said), descriptors[1:3] if printing else (), null) - 1
+        layers.put_on(role, Limits(memory, cpu, None if core < 0 else core))
         os.write(said, b"!")
         os.close(said)
         if role == JUDGE:
-            judge.run(_FIRST, _FIRST + 1)
+            judge.run(_FIRST)
         else:
-            candidate.run(_FIRST)
+            candidate.run(_FIRST, printing=printing)
     finally:
         os._exit(98)
 
 
-def _rearrange(own: list[int], standard: list[int], null: int) -> int:
+def _rearrange(own: tuple[int, ...], standard: tuple[int, ...], null: int) -> int:
     """Put descriptors to 3, 4, ... and the standard streams to 0 and 1; close all else but the ruleset's.
 
     Returns:
         The number after the last of `own`.
     """
-    own = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _HIGH) for descriptor in own]
-    standard = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _HIGH) for descriptor in standard]
-    null_high = fcntl.fcntl(null, fcntl.F_DUPFD, _HIGH)
+    for offset, descriptor in enumerate((*own, *standard)):
+        os.dup2(descriptor, _HIGH + offset)
     for place in range(3):
-        os.dup2(standard[place] if place < len(standard) else null_high, place)
-    for place, descriptor in enumerate(own, _FIRST):
-        os.dup2(descriptor, place)
+        os.dup2(_HIGH + len(own) + place if place < len(standard) else null, place)
+    for place in range(len(own)):
+        os.dup2(_HIGH + place, _FIRST + place)
     end = _FIRST + len(own)
     os.closerange(end, 200)
     return end
 
 
 def warm(packages: list[str]) -> None:
-    """Import what programs usually import."""
-    for name in (*_WARM, *packages):
-        with contextlib.suppress(ImportError):
-            __import__(name)
+    """Import what programs usually import.
+
+    Hooks that modules hang on forking are left out. `threading`'s tidies up after other threads, of which there are
+    none, and costs every child a tenth of its time; `random`'s would give every program other random numbers.
+    """
+    register = os.register_at_fork
+    os.register_at_fork = _no_hook
+    try:
+        for name in (*_WARM, *packages):
+            with contextlib.suppress(ImportError):
+                __import__(name)
+        sys.modules["random"].seed(0)
+    finally:
+        os.register_at_fork = register
+
+
+def _no_hook(**hooks: Any) -> None:
+    """Stands for `os.register_at_fork`."""
 
 
 def run(control: socket.socket, layers: Layers, null: int, processes: int) -> None:
@@ -259,6 +291,12 @@ def run(control: socket.socket, layers: Layers, null: int, processes: int) -> No
         found = getattr(finder, "modules", {})
         for name in [name for name in found if name.startswith(__package__ or "")]:
             del found[name]
+    candidate.open_streams()
+    candidate.rehearse()
+    judge.prepare()
+    for name in [name for name in sys.modules if name.startswith(__package__ or "")]:
+        del sys.modules[name]
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # for the children; the zygote's session has no terminal
     gc.collect()
     gc.freeze()
     try:

@@ -2,10 +2,18 @@
 
 import pytest
 from sandbox_attacks import ATTACKS, CHECK, HONEST, HONEST_CHECK, SECRET
+from sandbox_processes import files_of_programs, worker_processes
 
-from corrgrpo_envs.sandbox import Limits, Sandbox
+from corrgrpo_envs.sandbox import Case, Check, Limits, Outcome, Sandbox
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=3.0, memory_mb=512, value_bytes=4 << 20)
+
+
+def strays(sandbox: Sandbox) -> list[int]:
+    """Processes beside those that a worker always has: outer one, broker, zygote, judge."""
+    if sandbox.isolation().host != "embedded":  # in the container, where 128 are allowed
+        return []
+    return worker_processes(sandbox)[4:]
 
 
 def test_there_are_enough_attacks() -> None:
@@ -19,6 +27,9 @@ def test_attack(sandbox: Sandbox, name: str) -> None:
     assert verdict.outcome in outcomes, verdict
     assert SECRET not in verdict.message
     assert verdict.message.isprintable()
+    assert len(verdict.message) <= 1001
+    assert not strays(sandbox)
+    assert not files_of_programs()
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -37,3 +48,71 @@ def test_nothing_of_an_earlier_job_is_found(sandbox: Sandbox) -> None:
     sandbox.judge(f"x = '{SECRET}'\nclass Solution:\n    def f(self, n): return x + '-%d' % n", CHECK, LIMITS)
     verdict = sandbox.judge(ATTACKS["memory scan"][0], CHECK, LIMITS)
     assert not verdict.passed
+
+
+MUTATION = """
+inputs = [[3, 1, 2], [5, 4]]
+def check(candidate):
+    for given in inputs:
+        assert candidate(list(given)) == sorted(given)
+    for given in inputs:
+        assert candidate(given) == sorted(given)
+    assert inputs == [[3, 1, 2], [5, 4]]
+"""
+
+
+def test_edited_inputs_do_not_change_what_is_expected(sandbox: Sandbox) -> None:
+    clears = "def f(xs):\n    xs.clear()\n    return xs"
+    for _ in range(2):  # nor for the next program
+        assert sandbox.judge(clears, Check(MUTATION, "f"), LIMITS).outcome is Outcome.FAILED
+        assert sandbox.judge("def f(xs): return sorted(xs)", Check(MUTATION, "f"), LIMITS).passed
+        edits = sandbox.judge("def f(xs):\n    xs.sort()\n    return xs", Check(MUTATION, "f"), LIMITS)
+        assert edits.outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "same"),
+    [
+        ("1.0", "1", True),  # what Python's == says, no more and no less
+        ("True", "1", True),
+        ("-0.0", "0.0", True),
+        ("float('nan')", "float('nan')", False),
+        ("1e400", "float('inf')", True),
+        ("(1, 2)", "[1, 2]", False),
+        ("0.1 + 0.2", "0.3", False),
+        ("'1'", "1", False),
+        ("{1: 2}", "{1.0: 2}", True),
+        ("frozenset([1])", "{1}", True),
+        ("bytearray(b'x')", "b'x'", True),
+        ("range(3)", "[0, 1, 2]", False),
+        ("None", "0", False),
+    ],
+)
+def test_values_are_compared_as_python_does(embedded: Sandbox, value: str, expected: str, same: bool) -> None:
+    check = Check(f"def check(candidate):\n    assert candidate() == {expected}", "f")
+    verdict = embedded.judge(f"def f(): return {value}", check, LIMITS)
+    assert verdict.outcome is (Outcome.PASSED if same else Outcome.FAILED), verdict
+
+
+TEXTS = ("", "\0", "\ud800", "x" * 300_000, "(" * 3000, "\r\f\u2028", "'" * 3, "\n" * 100_000)
+FINE = ("", "\n" * 100_000)  # as a setup, that is: a module of nothing
+
+
+@pytest.mark.parametrize("part", ["test", "setup", "entry_point", "program", "given", "expected", "names"])
+@pytest.mark.parametrize("number", range(len(TEXTS)))
+def test_any_text_anywhere_gets_a_verdict(embedded: Sandbox, part: str, number: int) -> None:
+    text = TEXTS[number]
+    good = {"test": "def check(c): assert c() == 1", "setup": "", "entry_point": "f", "program": "def f(): return 1"}
+    if part in ("given", "expected"):
+        case = Case(text if part == "given" else "1", text if part == "expected" else "1")
+        verdict = embedded.judge_output("print(len(input()) or 1)", [case], LIMITS)
+    else:
+        names = (text,) if part == "names" else ()
+        parts = {**good, **({part: text} if part in good else {})}
+        program = parts.pop("program")
+        verdict = embedded.judge(program, Check(**parts, names=names), LIMITS)
+    assert verdict.outcome is not Outcome.INFRASTRUCTURE_ERROR, verdict
+    if part == "test" or (part == "setup" and text not in FINE):
+        assert verdict.outcome is Outcome.INVALID_TEST
+    assert verdict.message.isprintable()
+    assert embedded.judge("def f(): return 1", Check(good["test"], "f"), LIMITS).passed

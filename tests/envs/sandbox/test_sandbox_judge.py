@@ -227,6 +227,90 @@ def test_large_values_and_programs(sandbox: Sandbox) -> None:
     assert judged(sandbox, program, test).passed
 
 
+def test_objects_of_classes_that_the_test_takes_by_name(sandbox: Sandbox) -> None:
+    """The test makes objects of the program's classes and passes them back; it sees nothing of them but who they are."""
+    program = """
+class Pair:
+    def __init__(self, a, b): self.a, self.b = a, b
+    def __eq__(self, other): return True
+    __hash__ = None
+class Other: pass
+def f(pairs): return sum(p.a * p.b for p in pairs)
+def g(pair): pair.a = 10; return pair
+def h(): return [Pair(1, 2), 3]
+def other(): return Other()
+"""
+    test = """
+p = Pair(2, 5)
+assert f([Pair(1, 2), p, Pair(b=4, a=3)]) == 24
+assert g(p) is p and f([p]) == 50
+assert g(Pair(0, 0)) != p and h()[0] != 3
+"""
+    names = ("f", "g", "h", "other", "Pair")
+    assert judged(sandbox, program, test, entry="f", names=names).passed
+    lying = judged(sandbox, program, "assert g(Pair(1, 1)) == 5", entry="f", names=names)
+    assert lying.outcome is Outcome.FAILED
+    unnamed = judged(sandbox, program, "other()", entry="f", names=names)
+    assert unnamed.outcome is Outcome.FAILED
+
+
+def test_matches_of_patterns_are_true(sandbox: Sandbox) -> None:
+    program = "import re\ndef f(text): return re.search('b+', text)"
+    assert judged(sandbox, program, "assert candidate('abc')\nassert not candidate('ac')").passed
+    assert judged(sandbox, program, "assert candidate('abc') == 'b'").outcome is Outcome.FAILED
+
+
+def test_large_arguments_are_limited_by_the_test_alone(sandbox: Sandbox) -> None:
+    limits = Limits(cpu_seconds=5.0, value_bytes=1 << 16)
+    test = "def check(c):\n    xs = list(range(100_000))\n    assert c(xs) == 100_000\n    assert xs[0] == %d and len(xs) == 100_000"
+    for program, first in (("def f(xs): return len(xs)", 0), ("def f(xs): xs.reverse(); return len(xs)", 99_999)):
+        assert sandbox.judge(program, Check(test % first, "f"), limits).passed
+    returned = sandbox.judge("def f(xs): return xs", Check(test % 0, "f"), limits)
+    assert returned.outcome is Outcome.OUTPUT_LIMIT
+    grown = sandbox.judge("def f(xs): xs *= 4; return len(xs) // 4", Check(test % 0, "f"), limits)
+    assert grown.outcome is Outcome.OUTPUT_LIMIT
+
+
+def test_tests_share_a_judge_and_nothing_else(sandbox: Sandbox) -> None:
+    """What an earlier test did to its interpreter, or a program to values of the test, is not there for the next."""
+    spoils = (
+        "import builtins, random, sys\nkept = [[3, 1]]\nbuiltins.sorted = len\nbuiltins.leak = 1\nsys.setrecursionlimit(100)\n"
+        "def check(c):\n    assert c(kept) is None"
+    )
+    sandbox.judge("def f(x): x.append(1)", Check(spoils, "f"), LIMITS)
+    looks = """
+import builtins, random
+kept = [[3, 1]]
+drawn = random.random()
+def deep(n): return n and deep(n - 1)
+def check(c):
+    assert deep(5000) == 0
+    assert not hasattr(builtins, 'leak') and sorted([2, 1]) == [1, 2]
+    assert kept == [[3, 1]] and c(kept) is None and kept == [[3, 1], 1]
+    import sys
+    assert not hasattr(sys.modules['test'], 'spoils')
+"""
+    for _ in range(2):
+        verdict = sandbox.judge("def f(x): x.append(1)", Check(looks, "f"), LIMITS)
+        assert verdict.passed, verdict
+
+
+def test_random_numbers_are_the_same_in_every_run(sandbox: Sandbox) -> None:
+    program = "import random\ndef f(): return [random.random(), random.randrange(100)]"
+    values = [sandbox.call(program, "f", limits=LIMITS).value for _ in range(2)]
+    assert values[0] == values[1] is not None
+
+
+def test_the_judge_is_replaced_when_a_test_does_not_end(sandbox: Sandbox) -> None:
+    spins = Check("def check(c):\n    c()\n    while True: pass", "f")
+    limits = Limits(cpu_seconds=0.2, wall_seconds=1)
+    assert sandbox.judge("def f(): pass", spins, limits).outcome is Outcome.TIMEOUT
+    assert judged(sandbox, "def f(): return 1", "assert candidate() == 1").passed
+    big = Check("x = []\ndef check(c):\n    while True: x.append('x' * c())", "f")
+    assert sandbox.judge("def f(): return 1 << 20", big, Limits(cpu_seconds=30)).outcome is not Outcome.PASSED
+    assert judged(sandbox, "def f(): return 1", "assert candidate() == 1").passed
+
+
 # ---- printed output ------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox_processes import alive, children, gone, worker_processes
 
 from corrgrpo_envs.sandbox import Check, Limits, Outcome, Sandbox, SandboxError, close_all, shared
 from corrgrpo_envs.sandbox.__main__ import main
@@ -23,41 +24,6 @@ from corrgrpo_envs.sandbox.worker import WorkerLostError
 CHECK = Check("def check(candidate):\n    assert candidate(2) == 4", "f")
 GOOD, BAD = "def f(x): return 2 * x", "def f(x): return x"
 LIMITS = Limits(cpu_seconds=1.0)
-
-
-def children(pid: int) -> list[int]:
-    """All descendants of a process, from the process file system."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except OSError:
-                continue
-            if parent == pid:
-                found += [int(entry.name), *children(int(entry.name))]
-    return found
-
-
-def worker_processes(sandbox: Sandbox) -> list[int]:
-    pids = [worker._link._process.pid for worker in sandbox._workers]
-    return [pid for top in pids for pid in (top, *children(top))]
-
-
-def gone(pids: list[int], seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(_alive(pid) for pid in pids):
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -105,7 +71,7 @@ def test_killed_in_the_middle_no_verdict_is_wrong(own: Sandbox, place: int) -> N
     before = worker_processes(own)
     thread.start()
     end = time.monotonic() + 10
-    while len(running := worker_processes(own)) < len(before) + 2 and time.monotonic() < end:
+    while len(running := worker_processes(own)) < len(before) + 1 and time.monotonic() < end:
         time.sleep(0.01)
     os.kill(running[place], signal.SIGKILL)
     thread.join(120)
@@ -187,25 +153,132 @@ def test_a_forked_process_has_workers_of_its_own(own: Sandbox) -> None:
     process.start()
     assert answers.get(timeout=120)[0] is Outcome.PASSED
     process.join(60)
-    assert all(map(_alive, pids))
+    assert all(map(alive, pids))
     assert own.judge(GOOD, CHECK, LIMITS).passed
     assert worker_processes(own) == pids
 
 
-def test_workers_end_with_a_killed_process() -> None:
-    script = (
-        "import sys, time\nfrom corrgrpo_envs.sandbox import Sandbox, Check\n"
-        "s = Sandbox('embedded', workers=1)\ns.judge('def f(): pass', Check('def check(c): c()', 'f'))\n"
-        "print([w._link._process.pid for w in s._workers][0], flush=True)\ntime.sleep(100)"
-    )
+SCRIPT = """
+import sys, threading, time
+from corrgrpo_envs.sandbox import Check, Limits, shared
+
+sandbox = shared("embedded", workers=1)
+sandbox.judge("def f(): pass", Check("def check(c): c()", "f"))
+print([worker._link._process.pid for worker in sandbox._workers][0], flush=True)
+"""
+ENDS = {
+    "killed while idle": ("time.sleep(100)", signal.SIGKILL),
+    "killed during a job": (
+        "sandbox.judge('while True: pass', Check('def check(c): c()', 'f'), Limits(cpu_seconds=100))",
+        signal.SIGKILL,
+    ),
+    "interrupted during a job": (
+        "sandbox.judge('while True: pass', Check('def check(c): c()', 'f'), Limits(cpu_seconds=100))",
+        signal.SIGINT,
+    ),
+    "at its own end": ("time.sleep(0.5)", None),
+    "by an exception": ("time.sleep(0.5); raise RuntimeError", None),
+    "with a job in a thread": (
+        "threading.Thread(target=sandbox.judge, args=('while True: pass', Check('def check(c): c()', 'f'), "
+        "Limits(cpu_seconds=100)), daemon=True).start(); time.sleep(0.5)",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_workers_end_with_their_process(how: str) -> None:
+    script, sent = ENDS[how]
     root = Path(__file__).resolve().parents[3]
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=root) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT + script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=root,
+        start_new_session=True,  # signals of this test are for the process alone
+    ) as process:
         assert process.stdout is not None
         top = int(process.stdout.readline())
         pids = [top, *children(top)]
         assert len(pids) >= 2
-        process.kill()
+        if sent is not None:
+            time.sleep(0.3)
+            process.send_signal(sent)
+        process.wait(60)
     assert gone(pids)
+
+
+def test_a_forgotten_sandbox_ends_its_workers() -> None:
+    sandbox = Sandbox("embedded", workers=1)
+    sandbox.isolation()
+    pids = worker_processes(sandbox)
+    del sandbox
+    gc.collect()
+    assert gone(pids)
+
+
+def _shared_in_a_process(answers: Any) -> None:
+    sandbox = shared("embedded", workers=1)
+    outcome = sandbox.judge(GOOD, CHECK, LIMITS).outcome
+    answers.put((outcome, worker_processes(sandbox)))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_shared_in_processes_of_their_own(method: str) -> None:
+    """As in `AsyncVectorEnv`: every process has workers of its own, which end with it."""
+    assert shared("embedded", workers=1).judge(GOOD, CHECK, LIMITS).passed
+    ours = worker_processes(shared("embedded", workers=1))
+    context = multiprocessing.get_context(method)
+    answers = context.Queue()
+    processes = [context.Process(target=_shared_in_a_process, args=(answers,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    found = [answers.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert [outcome for outcome, _ in found] == [Outcome.PASSED] * 2
+    theirs = [set(pids) for _, pids in found]
+    assert not theirs[0] & theirs[1]
+    assert not set(ours) & (theirs[0] | theirs[1])
+    assert gone([*theirs[0], *theirs[1]])
+    assert shared("embedded", workers=1).judge(GOOD, CHECK, LIMITS).passed
+    assert worker_processes(shared("embedded", workers=1)) == ours
+
+
+def test_forks_of_a_process_with_busy_threads() -> None:
+    """A trainer forks (data loaders) while its threads judge: no lock is inherited, no stream shared."""
+    sandbox = Sandbox("embedded", workers=2)
+    stop = threading.Event()
+    outcomes: list[Outcome] = []
+
+    def work() -> None:
+        while not stop.is_set():
+            outcomes.append(sandbox.judge(GOOD, CHECK, LIMITS).outcome)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    codes = []
+    try:
+        for _ in range(8):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    code = 0 if sandbox.judge(BAD, CHECK, LIMITS).outcome is Outcome.FAILED else 2
+                    sandbox.close()
+                finally:
+                    os._exit(code)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    sandbox.close()
+    assert codes == [0] * 8
+    assert set(outcomes) == {Outcome.PASSED}
 
 
 def test_an_interrupt_leaves_no_answer_behind(own: Sandbox) -> None:
@@ -222,28 +295,66 @@ def _state(sandbox: Sandbox) -> tuple[list[int], int, int]:
     return pids, descriptors, memory * 4096
 
 
-@pytest.mark.parametrize("jobs", [60, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
-def test_nothing_grows(own: Sandbox, jobs: int) -> None:
-    programs = [GOOD, BAD, "1 +", "import os; os._exit(1)", "def f(x): return [x] * 10**5", "x = [0] * 10**10"]
-    wanted = [
-        Outcome.PASSED,
-        Outcome.FAILED,
-        Outcome.SYNTAX_ERROR,
-        Outcome.EXCEPTION,
-        Outcome.FAILED,
-        Outcome.MEMORY_LIMIT,
-    ]
-    for program in programs:
-        own.judge(program, CHECK, LIMITS)
-    gc.collect()
-    pids, descriptors, memory = _state(own)
+MIXED = {
+    GOOD: Outcome.PASSED,
+    BAD: Outcome.FAILED,
+    "1 +": Outcome.SYNTAX_ERROR,
+    "import os; os._exit(1)": Outcome.EXCEPTION,
+    "def f(x): return [x] * 10**5": Outcome.FAILED,
+    "x = [0] * 10**10": Outcome.MEMORY_LIMIT,
+}
+
+
+def _wrong(sandbox: Sandbox, jobs: int) -> list[tuple[str, Any]]:
+    """Judge so many programs of every kind; return the verdicts that are not as they should be."""
+    wrong = []
     for number in range(jobs):
-        kind = number % len(programs)
-        assert own.judge(programs[kind], CHECK, LIMITS).outcome is wanted[kind]
+        program, wanted = list(MIXED.items())[number % len(MIXED)]
+        verdict = sandbox.judge(program, CHECK, LIMITS)
+        if verdict.outcome is not wanted:
+            wrong.append((program, verdict))
+    return wrong
+
+
+def test_nothing_grows(own: Sandbox) -> None:
+    assert not _wrong(own, 12)
+    gc.collect()
+    before = _state(own)
+    assert not _wrong(own, 60)
     gc.collect()
     after = _state(own)
-    assert after[:2] == (pids, descriptors)
-    assert after[2] < memory + (4 << 20)
+    assert after[:2] == before[:2]
+    assert after[2] < before[2] + (4 << 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_soak(own: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """20,000 jobs; a process of the worker is killed now and then in the middle of one."""
+    assert not _wrong(own, 300)
+    gc.collect()
+    report = []
+    threads = threading.active_count()
+    for part in range(4):
+        before = _state(own)
+        assert not _wrong(own, 5000)
+        gc.collect()
+        after = _state(own)
+        report.append(
+            f"{5000 * (part + 1)} jobs: {len(after[0])} processes, {after[1]} descriptors, {after[2] >> 20} MiB"
+        )
+        assert len(after[0]) == len(before[0])
+        assert after[1] == before[1]
+        assert after[2] < before[2] + (8 << 20)
+        pids = worker_processes(own)
+        timer = threading.Timer(0.05, os.kill, (pids[part % len(pids)], signal.SIGKILL))
+        timer.start()
+        assert not _wrong(own, 60)
+        timer.join()
+        assert gone(pids)
+    assert threading.active_count() == threads
+    with capsys.disabled():
+        sys.stdout.write("\n" + "\n".join(report) + "\n")
 
 
 def test_report_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
