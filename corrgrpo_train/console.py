@@ -130,8 +130,8 @@ class Console:
 
         Args:
             summary: `run_dir`; `validations`, phase to metrics, in which "last" is the last one of the run;
-                `had_signal`, false if no group ever had an advantage; `best_step` of the best checkpoint. All
-                but `run_dir` may be missing.
+                `had_signal`, false if no group ever had an advantage; `outcome`, lines of text; `best_step` of the
+                best checkpoint. All but `run_dir` may be missing.
         """
         self.close()
         if self._total and not summary.get("had_signal", True):
@@ -140,6 +140,8 @@ class Console:
         columns = {title: validations[phase] for phase, title in COLUMNS.items() if phase in validations}
         if columns:
             self._output.print(_comparison(columns))
+        for line in summary.get("outcome", ()):
+            self._print(line)
         best = summary.get("best_step")
         best_note = "" if best is None else f", best checkpoint after step {best}"
         took = duration(self._clock() - self._begun)

@@ -30,6 +30,7 @@ from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.models import load_policy_model
+from corrgrpo_train.outcome import outcome
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
@@ -317,6 +318,7 @@ class Trainer:
             "had_signal": self.had_signal,
             "validations": self.validations,
             "best_step": None if best is None else step_of(best),
+            "outcome": outcome(self.config.run_dir),
         }
 
 
