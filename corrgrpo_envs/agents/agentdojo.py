@@ -133,9 +133,9 @@ class AgentDojoEnv(MultiRewardEnv):
         system = default_system_message() if self._system_message is None else self._system_message
         user = self._suite.user_tasks[task.data.user_task].PROMPT
         toolbox = self._suite.toolbox
-        tools: Sequence[Mapping[str, Any]] = toolbox.flat_schemas if self._tool_schemas == "flat" else toolbox.schemas
+        tools = toolbox.flat_text if self._tool_schemas == "flat" else toolbox.text
         if self._tool_schemas == "signatures":
-            system, tools = with_signatures(system, toolbox, call_format(self.call_format)), ()
+            system, tools = with_signatures(system, toolbox, call_format(self.call_format)), "[]"
         return Opening([Message(role="system", content=system), Message(role="user", content=user)], tools)
 
     def answer(self, text: str) -> Outcome:

@@ -1,5 +1,6 @@
 """The tools of an agent: their OpenAI schemas, and whether a call fits them."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,7 @@ class Toolbox:
         schemas: OpenAI tool schemas, complete: references resolved, titles left out.
         flat_schemas: the same with type, description and enum of each parameter only: no element types, no
             defaults, no null.
+        text, flat_text: both as JSON.
         signatures: one tool a line, `name(parameter, parameter: type, optional?)`: a tenth of the length, without the
             descriptions. The type is left out for text.
     """
@@ -74,6 +76,7 @@ class Toolbox:
             }
         self.schemas: tuple[Schema, ...] = tuple(full)
         self.flat_schemas: tuple[Schema, ...] = tuple(flat)
+        self.text, self.flat_text = (json.dumps(some, ensure_ascii=False) for some in (full, flat))
         self.signatures = "\n".join(_signature(name, given) for name, given in self._parameters.items())
 
     def types(self, tool: str, parameter: str) -> tuple[str, ...]:
