@@ -7,6 +7,7 @@ from corrgrpo_train.config_checks import check_validation_split
 from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.measures import summary
+from corrgrpo_train.processes import Processes
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.collect import Limits
 from corrgrpo_train.rollout.environment import Start
@@ -31,6 +32,8 @@ class Validator:
         tasks: int,
         max_prompt_tokens: int,
         workers: int = 1,
+        timeout: float | None = None,
+        processes: Processes | None = None,
     ) -> None:
         """Choose the tasks.
 
@@ -42,6 +45,8 @@ class Validator:
             tasks: how many; all where the split has fewer.
             max_prompt_tokens: tasks with a longer first prompt are passed over.
             workers: threads in which environments step.
+            timeout: seconds after which a call of an environment counts as failed; None waits for ever.
+            processes: those that share the tasks.
 
         Raises:
             UsageError: if the split is refused or the environment can't be made with a split.
@@ -50,20 +55,21 @@ class Validator:
         held_out = {**env_args, "split": split}
         try:
             probe = GroupSampler(
-                env, held_out, chat, groups=1, group_size=1, max_prompt_tokens=max_prompt_tokens, seed=0
+                env,
+                held_out,
+                chat,
+                groups=1,
+                group_size=1,
+                max_prompt_tokens=max_prompt_tokens,
+                seed=0,
+                timeout=timeout,
             )
         except UsageError as error:
             raise UsageError(
                 f"no validation on split {split!r}: {error}; an environment that has no splits needs "
                 "--validation-tasks 0"
             ) from error
-        count = tasks if probe.tasks is None else min(tasks, probe.tasks)
-        self.starts: list[Start] = []
-        while len(self.starts) < count and probe.position < (probe.tasks or count):
-            start = probe.start_at(probe.position)
-            probe.position += 1
-            if probe.fits(start):
-                self.starts.append(start)
+        self.starts: list[Start] = (processes or Processes()).of_first(lambda: _chosen(probe, tasks))
         probe.close()
         if not self.starts:
             raise UsageError(
@@ -79,6 +85,8 @@ class Validator:
             max_prompt_tokens=max_prompt_tokens,
             seed=0,
             workers=workers,
+            timeout=timeout,
+            processes=processes,
         )
 
     def run(self, engine: Engine, limits: Limits) -> tuple[dict[str, float], list[Episode]]:
@@ -89,3 +97,15 @@ class Validator:
     def close(self) -> None:
         """Close the environments."""
         self.sampler.close()
+
+
+def _chosen(probe: GroupSampler, tasks: int) -> list[Start]:
+    """The first tasks whose prompts are short enough, at most so many."""
+    count = tasks if probe.tasks is None else min(tasks, probe.tasks)
+    starts: list[Start] = []
+    while len(starts) < count and probe.position < (probe.tasks or count):
+        start = probe.start_at(probe.position)
+        probe.position += 1
+        if probe.fits(start):
+            starts.append(start)
+    return starts

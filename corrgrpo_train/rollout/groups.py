@@ -1,15 +1,18 @@
 """`GroupSampler`: draws tasks in order and rolls out a group of episodes on each."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError, first_line
+from corrgrpo_train.processes import Processes
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.collect import Limits, collect
 from corrgrpo_train.rollout.environment import FAULTS, EnvironmentFailedError, EpisodeRunner, Start, observed, told
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.rollout.task_order import TaskOrder
+
+Drawn = TypeVar("Drawn")
 
 
 class GroupSampler:
@@ -31,6 +34,8 @@ class GroupSampler:
         max_prompt_tokens: int,
         seed: int,
         workers: int = 1,
+        timeout: float | None = None,
+        processes: Processes | None = None,
     ) -> None:
         """Make the environments.
 
@@ -43,6 +48,8 @@ class GroupSampler:
             max_prompt_tokens: tasks with a longer first prompt are left out.
             seed: of the order of tasks.
             workers: threads in which environments step.
+            timeout: seconds after which a call of an environment counts as failed; None waits for ever.
+            processes: those that share the groups; each makes the environments of its own.
 
         Raises:
             UsageError: if the environment can't be made or reset.
@@ -50,7 +57,9 @@ class GroupSampler:
         self.chat, self.groups, self.group_size, self.workers = chat, groups, group_size, workers
         self.max_prompt_tokens, self.seed = max_prompt_tokens, seed
         self.position = self.too_long = 0
-        self.runners = [EpisodeRunner(env, env_args) for _ in range(groups * group_size)]
+        self.processes = processes or Processes()
+        own = max(1, len(self.processes.share(range(groups))))
+        self.runners = [EpisodeRunner(env, env_args, timeout=timeout) for _ in range(own * group_size)]
         self.order = _order(self.runners[0], seed)
 
     @property
@@ -71,10 +80,16 @@ class GroupSampler:
         *,
         temperature: float,
         key: tuple[int, ...],
+        first_group: int = 0,
     ) -> list[Episode]:
-        """Roll out a group on each of the given starts, at most `groups` of them."""
-        members = [(group, member, start) for group, start in enumerate(starts) for member in range(self.group_size)]
-        return collect(
+        """Roll out a group on each of the given starts, at most `groups` of them, numbered from `first_group`.
+
+        With several processes each rolls out its share, and all get all episodes. An episode depends on the numbers of
+        its group and member alone, not on the process.
+        """
+        own = self.processes.share(list(enumerate(starts, start=first_group)))
+        members = [(group, member, start) for group, start in own for member in range(self.group_size)]
+        episodes = collect(
             members,
             self.runners,
             engine,
@@ -84,6 +99,9 @@ class GroupSampler:
             key=key,
             workers=self.workers,
         )
+        size = self.group_size
+        groups = self.processes.merge([episodes[place : place + size] for place in range(0, len(episodes), size)])
+        return [episode for group in groups for episode in group]
 
     def close(self) -> None:
         """Close the environments."""
@@ -91,7 +109,16 @@ class GroupSampler:
             runner.close()
 
     def next_start(self) -> Start:
-        """The next task whose prompt is short enough."""
+        """The next task whose prompt is short enough, the same in all processes."""
+        return self.of_first(self.draw)
+
+    def of_first(self, draw: Callable[[], Drawn]) -> Drawn:
+        """Draw tasks in the first process; all get what it draws and its state."""
+        drawn, self.position, self.too_long = self.processes.of_first(lambda: (draw(), self.position, self.too_long))
+        return drawn
+
+    def draw(self) -> Start:
+        """The next task whose prompt is short enough, in this process alone."""
         for _ in range(self.tasks or 1000):
             start = self.start_at(self.position)
             self.position += 1
@@ -125,7 +152,7 @@ def _order(runner: EpisodeRunner, seed: int) -> TaskOrder | None:
     episode.
     """
     tasks = listed_tasks(runner)
-    checked(lambda: observed(runner.env.reset(seed=seed)[0]))
+    checked(lambda: runner.call(lambda: observed(runner.env.reset(seed=seed)[0])))
     return None if tasks is None else TaskOrder([task for task, _ in tasks], [kind for _, kind in tasks], seed)
 
 
@@ -135,7 +162,7 @@ def listed_tasks(runner: EpisodeRunner) -> list[tuple[str, str]] | None:
     Raises:
         UsageError: if the list can't be read or is empty.
     """
-    tasks = checked(lambda: getattr(runner.env.unwrapped, "tasks", None))
+    tasks = checked(lambda: runner.call(lambda: getattr(runner.env.unwrapped, "tasks", None)))
     try:
         listed = [(task.id, str(getattr(task, "kind", ""))) for task in tasks]
     except (TypeError, AttributeError):  # another package's environment may call anything `tasks`
