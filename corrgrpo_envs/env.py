@@ -47,11 +47,12 @@ class Opening:
 
     Attributes:
         messages: system and user messages.
-        tools: OpenAI tool schemas; empty where the prompt itself lists the tools or there are none.
+        tools: OpenAI tool schemas, or the JSON text of their list; empty where the prompt itself lists the tools or
+            there are none.
     """
 
     messages: Sequence[Message]
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[Mapping[str, Any]] | str = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,8 @@ class MultiRewardEnv(gym.Env[Observation, str], ABC):
         self._task = self._choose(options)
         opening = self.open(self._task)
         self._messages = [_message(message) for message in opening.messages]
-        self._tools = json.dumps(list(opening.tools), ensure_ascii=False)
+        tools = opening.tools
+        self._tools = tools if isinstance(tools, str) else json.dumps(list(tools), ensure_ascii=False)
         self._running = True
         # No weights here: MO-Gymnasium's wrappers keep an array under the same key in step's info.
         return self._observation(), {"task_id": self._task.id, "status": "reset"}

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import rich.console
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from corrgrpo_train.config import Config
+from corrgrpo_train.outcome import outcome
 
 PLAIN_LINES = 50
 """About as many progress lines a whole run writes where there is no terminal."""
@@ -131,7 +133,7 @@ class Console:
         Args:
             summary: `run_dir`; `validations`, phase to metrics, in which "last" is the last one of the run;
                 `had_signal`, false if no group ever had an advantage; `best_step` of the best checkpoint. All
-                but `run_dir` may be missing.
+                but `run_dir` may be missing. What was learnt is read from the run folder.
         """
         self.close()
         if self._total and not summary.get("had_signal", True):
@@ -140,6 +142,8 @@ class Console:
         columns = {title: validations[phase] for phase, title in COLUMNS.items() if phase in validations}
         if columns:
             self._output.print(_comparison(columns))
+        for line in outcome(Path(summary["run_dir"])):
+            self._print(line)
         best = summary.get("best_step")
         best_note = "" if best is None else f", best checkpoint after step {best}"
         took = duration(self._clock() - self._begun)

@@ -9,7 +9,7 @@ from corrgrpo_envs.agents import clock, outputs, verdicts
 from corrgrpo_envs.agents.calls import ToolCall, literal_list
 from corrgrpo_envs.agents.cases import Case, case_tasks
 from corrgrpo_envs.agents.formats import call_format
-from corrgrpo_envs.agents.prompts import default_system_message
+from corrgrpo_envs.agents.prompts import default_system_message, with_signatures
 from corrgrpo_envs.agents.references import attack_turns, user_turns
 from corrgrpo_envs.agents.suites import Injections, Suite, check_attack_model, load_suite
 from corrgrpo_envs.env import Message, MultiRewardEnv, Opening, Outcome
@@ -20,6 +20,7 @@ from corrgrpo_envs.tools.calls import CallError
 
 PUBLISHED_VERSION = "v1.2.2"
 PUBLISHED_ATTACKS = ("important_instructions", "tool_knowledge")
+TOOL_SCHEMAS = ("full", "flat", "signatures")
 
 
 class AgentDojoEnv(MultiRewardEnv):
@@ -56,6 +57,7 @@ class AgentDojoEnv(MultiRewardEnv):
         call_format: str = "hermes",
         tool_schemas: str = "full",
         system_message: str | None = None,
+        max_reference_turns: int | None = None,
         max_turns: int = 8,
         max_calls_per_turn: int = 1,
         max_output_length: int = 2048,
@@ -74,8 +76,11 @@ class AgentDojoEnv(MultiRewardEnv):
             attack_model: name of a model in the package's list, by which the attacks address it (`"local"` makes
                 them say "Local model").
             call_format: `"hermes"`, `"qwen3_coder"`, `"llama3_json"` or `"json"`.
-            tool_schemas: `"full"`, or `"flat"` as published: no element types of arrays, no defaults, no null.
+            tool_schemas: `"full"`; `"flat"` as published: no element types of arrays, no defaults, no null; or
+                `"signatures"`: one line a tool in the system message, without descriptions, for small models.
             system_message: in place of the package's default one.
+            max_reference_turns: only user tasks whose ground truth takes at most so many assistant turns, the answer
+                counted in; None for all.
             max_turns: assistant turns of an episode. The calls of the last one are not run.
             max_calls_per_turn: further calls of a turn are not run.
             max_output_length: characters kept of a tool's output, half of them from its end.
@@ -91,13 +96,16 @@ class AgentDojoEnv(MultiRewardEnv):
         super().__init__(split=split, dataset=dataset, reward_weights=reward_weights, render_mode=render_mode)
         if not isinstance(attack_model, str):
             raise ValueError(f"attack_model must be a text, not {shown(attack_model)}")
-        if tool_schemas not in ("full", "flat"):
-            raise unknown("tool_schemas", tool_schemas, ["full", "flat"])
+        if tool_schemas not in TOOL_SCHEMAS:
+            raise unknown("tool_schemas", tool_schemas, TOOL_SCHEMAS)
         self.benchmark_version, self.attack_model = benchmark_version, attack_model
         self.call_format = _format_name(call_format)
         self._suites = None if suites is None else _names("suites", suites)
         self._attacks, self._include_clean = _names("attacks", attacks), bool(include_clean)
-        self._flat, self._system_message = tool_schemas == "flat", system_message
+        self._tool_schemas, self._system_message = tool_schemas, system_message
+        self.max_reference_turns = (
+            None if max_reference_turns is None else _at_least_one("max_reference_turns", max_reference_turns)
+        )
         self.max_turns = _at_least_one("max_turns", max_turns)
         self.max_calls_per_turn = _at_least_one("max_calls_per_turn", max_calls_per_turn)
         self.max_output_length = _at_least_one("max_output_length", max_output_length)
@@ -111,7 +119,9 @@ class AgentDojoEnv(MultiRewardEnv):
     def load_tasks(self) -> TaskSet[Case]:
         """The cases of the chosen suites and attacks."""
         check_attack_model(self.attack_model)
-        tasks = case_tasks(self.benchmark_version, self._suites, self._attacks, self._include_clean)
+        tasks = case_tasks(
+            self.benchmark_version, self._suites, self._attacks, self._include_clean, self.max_reference_turns
+        )
         return TaskSet(tasks, self.split, f"AgentDojo {self.benchmark_version}")
 
     def open(self, task: Task[Case]) -> Opening:
@@ -123,10 +133,10 @@ class AgentDojoEnv(MultiRewardEnv):
         system = default_system_message() if self._system_message is None else self._system_message
         user = self._suite.user_tasks[task.data.user_task].PROMPT
         toolbox = self._suite.toolbox
-        return Opening(
-            [Message(role="system", content=system), Message(role="user", content=user)],
-            toolbox.flat_schemas if self._flat else toolbox.schemas,
-        )
+        tools = toolbox.flat_text if self._tool_schemas == "flat" else toolbox.text
+        if self._tool_schemas == "signatures":
+            system, tools = with_signatures(system, toolbox, call_format(self.call_format)), "[]"
+        return Opening([Message(role="system", content=system), Message(role="user", content=user)], tools)
 
     def answer(self, text: str) -> Outcome:
         """Run the calls in the text; without any, or at the last turn allowed, end the episode and judge it."""

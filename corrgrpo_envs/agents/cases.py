@@ -86,9 +86,20 @@ def splits(user_keys: Sequence[str]) -> dict[str, str]:
 
 @lru_cache(maxsize=32)
 def case_tasks(
-    version: str, suites: tuple[str, ...] | None, attacks: tuple[str, ...], include_clean: bool
+    version: str,
+    suites: tuple[str, ...] | None,
+    attacks: tuple[str, ...],
+    include_clean: bool,
+    max_reference_turns: int | None = None,
 ) -> tuple[Task[Case], ...]:
     """All cases of the chosen suites and attacks, over all splits, in the published order: clean ones first.
+
+    Args:
+        version: of the benchmark.
+        suites: names; None for all.
+        attacks: names.
+        include_clean: whether clean cases are among them.
+        max_reference_turns: only user tasks whose ground truth, its answer counted in, takes at most so many turns.
 
     Raises:
         ValueError: for an unknown version, suite or attack, or if nothing is chosen.
@@ -105,6 +116,14 @@ def case_tasks(
     cases = [*clean, *(case for name in chosen for case in _attacked(version, name, attacks))]
     if not cases:
         raise ValueError("no case is left: name an attack, or set include_clean=True")
+    if max_reference_turns is not None:
+        cases = [
+            case
+            for case in cases
+            if load_suite(version, case.suite).reference_turns(case.user_task) <= max_reference_turns
+        ]
+        if not cases:
+            raise ValueError(f"no case is left: no user task is done in max_reference_turns={max_reference_turns}")
     split_of: dict[str, str] = {}
     for name in chosen:
         split_of |= splits([case.user_key for case in _clean(version, name)])

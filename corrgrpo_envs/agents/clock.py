@@ -52,7 +52,7 @@ class SimulatedClock:
 
 def start(state: Any) -> SimulatedClock:
     """A clock for a fresh state: noon of its current day, or a little after the newest time stamp in it."""
-    day = getattr(getattr(state, "calendar", None), "current_day", None)
+    day = getattr(_part(state, "calendar"), "current_day", None)
     first = datetime.datetime.combine(day, _NOON) if isinstance(day, datetime.date) else _EPOCH
     stamps = [getattr(item, attribute).replace(tzinfo=None) for item, attribute in _stamped(state)]
     return SimulatedClock(max([first, *stamps]))
@@ -66,7 +66,7 @@ def snapshot(state: Any) -> Snapshot:
 
 def _stamped(state: Any) -> Iterator[tuple[Any, str]]:
     """Mails and files, each with the name of its time stamp."""
-    inbox, drive = getattr(state, "inbox", None), getattr(state, "cloud_drive", None)
+    inbox, drive = _part(state, "inbox"), _part(state, "cloud_drive")
     if inbox is not None:
         yield from ((mail, "timestamp") for box in (inbox.emails, inbox.trash) for mail in box.values())
     if drive is not None:
@@ -74,5 +74,10 @@ def _stamped(state: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _events(state: Any) -> dict[str, Any]:
-    events = getattr(getattr(state, "calendar", None), "events", {})
+    events = getattr(_part(state, "calendar"), "events", {})
     return events if isinstance(events, dict) else {}
+
+
+def _part(state: Any, name: str) -> Any:
+    # Asking a state for an attribute that it lacks costs it an error; most states lack most of these.
+    return vars(state).get(name)

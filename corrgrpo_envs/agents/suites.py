@@ -57,6 +57,7 @@ class Suite:
         self.default_injections: dict[str, str] = package.get_injection_vector_defaults()
         self.state = lru_cache(maxsize=_STATES)(self._state)
         self.injections = lru_cache(maxsize=_STATES)(self._injections)
+        self.reference_turns = lru_cache(maxsize=None)(self._reference_turns)
         self._attack = lru_cache(maxsize=64)(self._load_attack)
 
     def _state(self, injections: Injections = ()) -> bytes:
@@ -70,6 +71,10 @@ class Suite:
         filled = text.format(**{**self.default_injections, **dict(injections)})
         data = yaml.load(filled, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         return pickle.dumps(self.package.environment_type.model_validate(data), protocol=5)
+
+    def _reference_turns(self, user_task: str) -> int:
+        """Assistant turns of a user task's ground truth: its calls and the answer."""
+        return len(self.user_tasks[user_task].ground_truth(pickle.loads(self.state()))) + 1
 
     def _injections(self, user_task: str, injection_task: str, attack: str, model: str) -> Injections:
         """The payloads of an attack, in the vectors that the user task's ground truth reads."""

@@ -1,5 +1,6 @@
 """The tools of an agent: their OpenAI schemas, and whether a call fits them."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,9 @@ class Toolbox:
         schemas: OpenAI tool schemas, complete: references resolved, titles left out.
         flat_schemas: the same with type, description and enum of each parameter only: no element types, no
             defaults, no null.
+        text, flat_text: both as JSON.
+        signatures: one tool a line, `name(parameter, parameter: type, optional?)`: a tenth of the length, without the
+            descriptions. The type is left out for text.
     """
 
     def __init__(self, tools: Iterable[tuple[str, str, Schema]]) -> None:
@@ -72,6 +76,8 @@ class Toolbox:
             }
         self.schemas: tuple[Schema, ...] = tuple(full)
         self.flat_schemas: tuple[Schema, ...] = tuple(flat)
+        self.text, self.flat_text = (json.dumps(some, ensure_ascii=False) for some in (full, flat))
+        self.signatures = "\n".join(_signature(name, given) for name, given in self._parameters.items())
 
     def types(self, tool: str, parameter: str) -> tuple[str, ...]:
         """JSON types that a parameter takes; none where tool or parameter are unknown."""
@@ -101,6 +107,17 @@ class Toolbox:
             if parameter.required and key not in arguments:
                 raise CallError(f"the call of {call.name} lacks {key!r}")
         return ToolCall(call.name, arguments)
+
+
+def _signature(name: str, parameters: Mapping[str, Parameter]) -> str:
+    return f"{name}({', '.join(_written(*item) for item in parameters.items())})"
+
+
+def _written(name: str, parameter: Parameter) -> str:
+    kinds = "" if parameter.types in ((), ("string",)) else ": " + " or ".join(parameter.types)
+    if parameter.choices is not None:
+        kinds = ": " + " or ".join(map(repr, parameter.choices))
+    return name + ("" if parameter.required else "?") + kinds
 
 
 def _openai(name: str, description: str, properties: Schema, required: Iterable[str]) -> Schema:

@@ -1,7 +1,7 @@
 """Generation with a transformers model: an own sampling loop with exact tokens and log-probabilities.
 
-Each distinct prompt is computed once and its cache copied to the members of its group; sequences that have
-ended leave the batch.
+Each distinct prompt is computed once and its cache copied to the members of its group, what the prompts of later turns
+begin with as well; sequences that have ended leave the batch.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from transformers import DynamicCache
 
 from corrgrpo_train.engines.base import Completion, SamplingRequest
 from corrgrpo_train.engines.cache import roomy_cache
+from corrgrpo_train.engines.prefixes import common_prefixes
 from corrgrpo_train.engines.sampling import draw, uniforms
 from corrgrpo_train.errors import UsageError, first_line
 
@@ -107,18 +108,38 @@ class TransformersEngine:
         ]
 
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> tuple[Tensor, DynamicCache, Tensor]:
-        """Compute each distinct prompt once; return logits (B, V), cache and mask (B, L) of all requests."""
+        """Compute each distinct prompt once, and what several begin with once for all of them.
+
+        Returns:
+            logits (B, V), cache and mask (B, L) of all requests.
+        """
+        device = self.model.device
         distinct = {prompt: index for index, prompt in enumerate(dict.fromkeys(prompts))}
-        longest = max(map(len, distinct))
-        # Padded on the left, so that every sequence's next token lies in the same column.
-        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in distinct])
-        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in distinct])
-        ids, mask = ids.to(self.model.device), mask.to(self.model.device)
+        prefixes, family = common_prefixes(list(distinct))
         cache = roomy_cache(self.model.config)
-        logits = self._forward(ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)
-        rows = torch.tensor([distinct[prompt] for prompt in prompts], device=self.model.device)
+        mask = torch.zeros(len(prefixes), 0, dtype=torch.long, device=device)
+        if any(prefixes):
+            _, mask = self._extend(prefixes, mask, cache)
+            rows = torch.tensor(family, device=device)
+            cache.batch_select_indices(rows)
+            mask = mask[rows]
+        else:
+            mask = mask.expand(len(distinct), 0)
+        rests = [prompt[len(prefixes[number]) :] for prompt, number in zip(distinct, family, strict=True)]
+        logits, mask = self._extend(rests, mask, cache)
+        rows = torch.tensor([distinct[prompt] for prompt in prompts], device=device)
         cache.batch_select_indices(rows)
         return logits[rows], cache, mask[rows]
+
+    def _extend(self, texts: Sequence[tuple[int, ...]], mask: Tensor, cache: DynamicCache) -> tuple[Tensor, Tensor]:
+        """Compute further tokens of every sequence; return the last one's logits (B, V) and the new mask (B, L)."""
+        longest = max(map(len, texts))
+        # Padded on the left, so that every sequence's next token lies in the same column.
+        ids = torch.tensor([[0] * (longest - len(text)) + list(text) for text in texts])
+        new = torch.tensor([[0] * (longest - len(text)) + [1] * len(text) for text in texts])
+        mask = torch.cat([mask, new.to(mask.device)], dim=1)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -longest:]
+        return self._forward(ids.to(mask.device), mask, positions, cache), mask
 
     def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
         output = self.model(

@@ -263,9 +263,15 @@ texts = st.text(
 ) | st.text(max_size=50)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
-    data=st.lists(st.dictionaries(st.sampled_from(["a", "body", "id_"]), texts | st.integers() | st.none()), max_size=3)
+    data=st.lists(
+        st.dictionaries(
+            st.sampled_from(["a", "body", "id_", "y", "1", "a: b", "é", "k" * 70]),
+            texts | st.integers() | st.none() | st.booleans() | st.floats() | st.lists(st.text(max_size=3), max_size=2),
+        ),
+        max_size=3,
+    )
 )
 def test_outputs_are_written_as_by_the_safe_dumper_in_python(data):
     import yaml

@@ -3,6 +3,7 @@ import hashlib
 import importlib.util
 import json
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -127,6 +128,42 @@ def test_full_and_flat_schemas():
     allowed = {"type", "description", "enum"}
     assert all(set(one) <= allowed for tool in properties["flat"].values() for one in tool.values())
     assert "title" in properties["full"]["create_calendar_event"]
+
+
+def test_signatures_stand_in_the_system_message():
+    obs, _ = make(suites=["banking"], tool_schemas="signatures").reset(seed=0)
+    system = obs["messages"][0]["content"]
+    assert obs["tools"] == "[]"
+    assert "Emma Johnson" in system
+    assert call("tool", parameter="value") in system
+    lines = system.splitlines()[-11:]  # banking has eleven tools
+    assert lines[0] == "get_iban()"
+    assert "send_money(recipient, amount: number, subject, date)" in lines
+    assert "get_most_recent_transactions(n?: integer)" in lines
+    other = make(suites=["workspace"], tool_schemas="signatures", call_format="json").reset(seed=0)[0]
+    system = other["messages"][0]["content"]
+    assert '{"name": "tool", "arguments": {"parameter": "value"}}' in system
+    assert "<tool_call>" not in system
+    assert "share_file(file_id, email, permission: 'r' or 'rw')" in system
+    assert "title" in system
+
+
+def test_short_user_tasks_only():
+    env = make(suites=["banking", "slack"], max_reference_turns=3, max_turns=3)
+    for task in env.tasks:
+        if task.kind == "clean":
+            env.reset(options={"task_id": task.id})
+            assert len(env.reference()) <= 3
+    everything = make(suites=["banking", "slack"], max_turns=3)
+    long = {task.id for task in everything.tasks} - {task.id for task in env.tasks}
+    for task_id in long:
+        if task_id.endswith(":clean"):
+            everything.reset(options={"task_id": task_id})
+            assert everything.reference() is None
+    with pytest.raises(ValueError, match="no case is left: no user task is done in max_reference_turns=1"):
+        make(suites=["slack"], max_reference_turns=1).reset()
+    with pytest.raises(ValueError, match="max_reference_turns must be a whole number"):
+        make(max_reference_turns=0)
 
 
 def test_system_message_and_attack_model():
@@ -262,6 +299,95 @@ def test_arguments_that_fit_the_schema_never_raise(env, text):
     assert steps[1][4]["status"] == "turn", env.problem
     assert steps[-1][4]["metrics"]["format_valid"] == 1.0
     assert len(steps[1][0]["messages"][-1]["content"]) < 2200
+
+
+WORK = "workspace:user_task_18:injection_task_0:important_instructions"
+SLACK = "slack:user_task_1:injection_task_1:important_instructions"
+TRAVEL = "travel:user_task_0:injection_task_0:important_instructions"
+HEX = "0x" + "f" * 3900  # as a literal it has more digits than an int may be written with
+LINES = "".join(f"{n % 150}\n" for n in range(20_000))
+MANY = [f"a{n}@x.com" for n in range(500)]
+MEETING = {"start_time": "2024-05-19 12:00", "end_time": "2024-05-19 13:00"}
+
+
+def written(name, arguments):
+    return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("task_id", "texts"),
+    [
+        (WORK, [call("append_to_file", file_id="13", content=LINES), call("list_files")]),
+        (WORK, [call("create_file", filename="\ud800", content="\udfff\x85\u2028"), call("list_files")]),
+        (WORK, [call("create_calendar_event", title="{0.__class__}%s{", participants=MANY, **MEETING)]),
+        (WORK, [call("add_calendar_event_participants", event_id="3", participants=MANY)]),
+        (WORK, [call("send_email", recipients=MANY, subject="s", body="b", attachments=[{"type": "file"}] * 200)]),
+        (WORK, [call("send_email", recipients=["a@" + "\u0300" * 20_000], subject="s", body="b")]),
+        (WORK, [call("reschedule_calendar_event", event_id="3", new_start_time="9999-12-31 23:59")]),
+        (WORK, [call("delete_file", file_id="13"), call("get_file_by_id", file_id="13")]),
+        (
+            TRAVEL,
+            [call("create_calendar_event", title="x", start_time="9999-12-31 23:59", end_time="0001-01-01 00:00")],
+        ),
+        (TRAVEL, [call("get_rating_reviews_for_hotels", hotel_names=["Riverside View Hotel"] * 5000)]),
+        (ATTACKED, [f"<tool_call>{{'name': 'get_most_recent_transactions', 'arguments': {{'n': {HEX}}}}}</tool_call>"]),
+        (
+            ATTACKED,
+            [f"<tool_call>{{'name': 'update_scheduled_transaction', 'arguments': {{'id': {HEX}}}}}</tool_call>"],
+        ),
+        (ATTACKED, [call("read_file", file_path=f"[{HEX}]"), call("read_file", file_path="{}[" + "'a'," * 900)]),
+        (ATTACKED, [written("get_most_recent_transactions", '{"n": -%s}' % ("9" * 4000))]),
+        *(
+            (
+                ATTACKED,
+                [
+                    written("send_money", f'{{"recipient": "a", "amount": {amount}, "subject": "", "date": ""}}'),
+                    call("get_balance"),
+                    call("get_most_recent_transactions", n=3),
+                ],
+            )
+            for amount in ("1e999", "-1e999", "NaN", "9" * 4299, "1e-999")
+        ),
+        (SLACK, [call("send_channel_message", channel="general", body=LINES + '"'), call("get_channels")]),
+        (
+            SLACK,
+            [call("invite_user_to_slack", user="__class__", user_email="{}"), call("read_inbox", user="__class__")],
+        ),
+        (SLACK, [call("remove_user_from_slack", user=user) for user in ("Alice", "Bob", "Charlie", "Emma")]),
+    ],
+)
+def test_what_a_hostile_agent_does_with_well_formed_calls(task_id, texts):
+    env = make(max_turns=9)
+    *turns, last = play(env, task_id, *texts, "Done.")[1:]
+    assert [turn[4]["status"] for turn in turns] == ["turn"] * len(texts), env.problem
+    assert last[4]["status"] in ("ok", "utility_check_failed", "attack_check_failed")
+    assert (last[4]["status"] == "ok") == (env.failure == "")
+    assert last[4]["metrics"]["format_valid"] == 1.0
+    assert all(len(message["content"]) < 2200 for message in last[0]["messages"] if message["role"] == "tool")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        call("__class__"),
+        call("run_function"),
+        written("get_balance", '{"self": 1}'),
+        written("get_balance", '{"account": {}}'),  # what the package itself hands the tool
+        written("get_balance", '{"__class__": {}}'),
+        written("get_most_recent_transactions", '{"n": %s}' % ("9" * 100_000)),
+        written("get_most_recent_transactions", '{"n": true}'),
+        f"<tool_call>{{'name': 'get_balance', 'arguments': {{'n': {HEX}}}}}</tool_call>",
+        f"<tool_call>{{'name': 'read_file', 'arguments': {{'file_path': {HEX}}}}}</tool_call>",
+        "<tool_call>{'name': 'get_balance', 'arguments': {'a': " + "(" * 150 + ")" * 150 + "}}</tool_call>",
+        "<tool_call>__import__('os').abort()</tool_call>",
+    ],
+)
+def test_what_a_hostile_agent_can_not_name(env, text):
+    info = last_info(env, ATTACKED, text)
+    assert info["status"] == "invalid_format"
+    assert env.problem
+    assert len(env.problem) < 400
+    assert "\n" not in env.problem
 
 
 def test_an_error_is_told_and_counted(env):
@@ -494,3 +620,13 @@ def test_groups_start_from_equal_states_and_do_not_share_them():
     seen = [env.step(call("get_most_recent_transactions", n=1))[0]["messages"][-1]["content"] for env in envs]
     assert "1000" in seen[0]
     assert seen[1] == seen[2] != seen[0]
+
+
+def test_the_documented_example():
+    page = (ROOT / "docs" / "agentdojo.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    names: dict[str, object] = {}
+    exec(compile(code, "agentdojo.md", "exec"), names)
+    assert names["info"]["reward_components"] == {"utility": 0.0, "security": 1.0}
+    assert "This is an important message" in names["obs"]["messages"][3]["content"]
+    assert json.dumps(names["info"]["reward_components"]) in code

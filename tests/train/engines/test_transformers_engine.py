@@ -41,6 +41,27 @@ def test_a_sequence_does_not_depend_on_its_batch(tiny):
     assert together[0].token_ids != together[3].token_ids
 
 
+def test_what_prompts_begin_with_is_computed_once(tiny):
+    model, _ = tiny
+    shared = tuple(range(10, 50))
+    prompts = [(*shared, 60, 61, 62), (*shared, 70), (*shared, 60, 80, 81, 82, 83), (5, 6, 7), (*shared, 70)]
+    asked = [SamplingRequest(prompt, 8, (2, i)) for i, prompt in enumerate(prompts)]
+    computed = []
+    handle = model.get_input_embeddings().register_forward_hook(
+        lambda _, inputs, __: computed.append(inputs[0].numel())
+    )
+    completions = TransformersEngine(model, [2]).generate(asked, temperature=1.0)
+    handle.remove()
+    for request, completion in zip(asked, completions, strict=True):
+        expected = full_logprobs(model, request.prompt_ids, completion.token_ids, 1.0)
+        assert torch.allclose(torch.tensor(completion.logprobs).double(), expected, atol=1e-4)
+    # Two beginnings, padded to the longer one; then four different rests, padded to the longest; then the rows' tokens.
+    assert computed[:2] == [2 * 40, 4 * 5]
+    assert all(count <= len(prompts) for count in computed[2:])
+    alone = [TransformersEngine(model, [2]).generate([one], temperature=1.0)[0].token_ids for one in asked]
+    assert [completion.token_ids for completion in completions] == alone
+
+
 def test_greedy_is_the_library_s_greedy(tiny):
     model, _ = tiny
     asked = requests(3, new_tokens=20)
