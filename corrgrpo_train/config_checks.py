@@ -10,9 +10,12 @@ from pathlib import Path
 
 from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_train.config import Config
+from corrgrpo_train.engines import vllm_arguments
 from corrgrpo_train.errors import UsageError
 
 AUTOCASTS = ("auto", "bf16", "off")
+ENGINE_NAMES = ("transformers", "vllm")
+SCHEDULE_NAMES = ("lockstep", "async")
 
 _AT_LEAST = {
     "seed": 0,
@@ -48,7 +51,7 @@ _AT_LEAST = {
 }
 # Of generators' seeds; of threads more than any machine has cores (the tensor library crashes at too many).
 _AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
-_ABOVE_ZERO = ("max_grad_norm",)
+_ABOVE_ZERO = ("max_grad_norm", "vllm_memory", "vllm_tolerance")
 _BELOW_ONE = ("beta1", "beta2")
 
 
@@ -80,7 +83,8 @@ def check_values(config: Config) -> None:
         if value is not None and value > high:
             raise UsageError(f"{name} must be at most {high}, not {shown(value)}")
     for name in _ABOVE_ZERO:
-        if not 0 < getattr(config, name) < math.inf:
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
             raise UsageError(f"{name} must be above 0 and finite, not {getattr(config, name)}")
     for name in _BELOW_ONE:
         if not getattr(config, name) < 1:
@@ -91,6 +95,7 @@ def check_values(config: Config) -> None:
         if not math.isfinite(weight):
             raise UsageError(f"reward_weights.{name} must be finite, not {weight}")
     _check_names(config)
+    _check_engine(config)
     _check_output(config.run_dir)
     if config.max_episode_tokens is not None and config.max_episode_tokens <= config.max_prompt_tokens:
         raise UsageError(
@@ -113,6 +118,21 @@ def _check_names(config: Config) -> None:
     for name in ("env", "method", "model"):
         if not getattr(config, name).strip():
             raise UsageError(f"{name} must not be empty")
+
+
+def _check_engine(config: Config) -> None:
+    _one_of("engine", config.engine, ENGINE_NAMES)
+    _one_of("schedule", config.schedule, SCHEDULE_NAMES)
+    if config.engine == "vllm":
+        if not vllm_arguments.installed():
+            raise UsageError(vllm_arguments.MISSING)
+        vllm_arguments.check_arguments(config.vllm_args)
+        if config.temperature < 0.01:
+            raise UsageError(f"temperature must be at least 0.01 with engine 'vllm', not {config.temperature}")
+    elif config.schedule == "async":
+        raise UsageError(
+            f"schedule 'async' needs engine 'vllm': engine {config.engine!r} samples whole batches; use 'lockstep'"
+        )
 
 
 def _check_output(run_dir: Path) -> None:

@@ -26,13 +26,13 @@ from corrgrpo_train.checkpoint import (
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
 from corrgrpo_train.device import chosen_autocast, chosen_device
-from corrgrpo_train.engines.transformers import TransformersEngine
+from corrgrpo_train.engines.registry import ENGINES
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.models import load_policy_model
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.report.curves import draw_curves
-from corrgrpo_train.rollout import Chat, Episode, Limits
+from corrgrpo_train.rollout import SCHEDULES, Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
 from corrgrpo_train.run_state import check_state
@@ -95,7 +95,6 @@ class Trainer:
             autocast=chosen_autocast(config.autocast, device),
             share_prompts=config.shared_prompts,
         )
-        self.engine = TransformersEngine(loaded.model, sorted(self.chat.eos_ids))
         self.optimizer = torch.optim.AdamW(
             loaded.model.parameters(),
             lr=config.learning_rate,
@@ -112,6 +111,7 @@ class Trainer:
         shared: dict[str, Any] = {
             "max_prompt_tokens": config.max_prompt_tokens,
             "workers": config.env_workers,
+            "schedule": SCHEDULES[config.schedule],
         }
         self.sampler = GroupSampler(
             config.env,
@@ -140,6 +140,10 @@ class Trainer:
         # Before the run folder is made: an environment without references leaves nothing behind.
         needed = config.warm_start if self.checkpoint is None else 0
         self.references = reference_sequences(self.sampler, self.chat, needed) if needed else []
+        self.engine = ENGINES[config.engine](
+            loaded.model, sorted(self.chat.eos_ids), config, self.limits.episode_tokens
+        )
+        closing.callback(self.engine.close)
         self.best = -math.inf
         self.validated_at: int | None = None
         self.had_signal = False

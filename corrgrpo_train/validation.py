@@ -8,10 +8,12 @@ from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.measures import summary
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.collect import Limits
+from corrgrpo_train.rollout.collect import collect
 from corrgrpo_train.rollout.environment import Start
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.rollout.groups import GroupSampler
+from corrgrpo_train.rollout.schedules import Schedule
+from corrgrpo_train.rollout.turns import Limits
 
 
 class Validator:
@@ -31,6 +33,7 @@ class Validator:
         tasks: int,
         max_prompt_tokens: int,
         workers: int = 1,
+        schedule: Schedule = collect,
     ) -> None:
         """Choose the tasks.
 
@@ -42,6 +45,7 @@ class Validator:
             tasks: how many; all where the split has fewer.
             max_prompt_tokens: tasks with a longer first prompt are passed over.
             workers: threads in which environments step.
+            schedule: how episodes are collected.
 
         Raises:
             UsageError: if the split is refused or the environment can't be made with a split.
@@ -79,6 +83,7 @@ class Validator:
             max_prompt_tokens=max_prompt_tokens,
             seed=0,
             workers=workers,
+            schedule=schedule,
         )
 
     def run(self, engine: Engine, limits: Limits) -> tuple[dict[str, float], list[Episode]]:

@@ -6,10 +6,12 @@ from typing import Any
 from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.collect import Limits, collect
+from corrgrpo_train.rollout.collect import collect
 from corrgrpo_train.rollout.environment import FAULTS, EnvironmentFailedError, EpisodeRunner, Start, observed, told
 from corrgrpo_train.rollout.episode import Episode
+from corrgrpo_train.rollout.schedules import Schedule
 from corrgrpo_train.rollout.task_order import TaskOrder
+from corrgrpo_train.rollout.turns import Limits
 
 
 class GroupSampler:
@@ -31,6 +33,7 @@ class GroupSampler:
         max_prompt_tokens: int,
         seed: int,
         workers: int = 1,
+        schedule: Schedule = collect,
     ) -> None:
         """Make the environments.
 
@@ -43,12 +46,13 @@ class GroupSampler:
             max_prompt_tokens: tasks with a longer first prompt are left out.
             seed: of the order of tasks.
             workers: threads in which environments step.
+            schedule: how episodes are collected.
 
         Raises:
             UsageError: if the environment can't be made or reset.
         """
         self.chat, self.groups, self.group_size, self.workers = chat, groups, group_size, workers
-        self.max_prompt_tokens, self.seed = max_prompt_tokens, seed
+        self.max_prompt_tokens, self.seed, self.schedule = max_prompt_tokens, seed, schedule
         self.position = self.too_long = 0
         self.runners = [EpisodeRunner(env, env_args) for _ in range(groups * group_size)]
         self.order = _order(self.runners[0], seed)
@@ -74,7 +78,7 @@ class GroupSampler:
     ) -> list[Episode]:
         """Roll out a group on each of the given starts, at most `groups` of them."""
         members = [(group, member, start) for group, start in enumerate(starts) for member in range(self.group_size)]
-        return collect(
+        return self.schedule(
             members,
             self.runners,
             engine,
