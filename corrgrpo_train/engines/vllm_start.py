@@ -47,20 +47,34 @@ def start_vllm(
     """
     if not installed():
         raise UsageError(MISSING)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if grouped and torch.distributed.get_world_size() > 1:
         raise UsageError("engine 'vllm' works with one training process only; use engine 'transformers' for several")
     check_arguments(arguments)
     folder = tempfile.mkdtemp(prefix="vllm-")
     set_num_threads = torch.set_num_threads
+    core: Any = None
+
+    def close() -> None:
+        with suppress(Exception):  # what matters is written; a failure here costs nothing
+            if core is not None:
+                core.engine_core.shutdown()
+            if not grouped:  # else the group is somebody else's
+                from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+                cleanup_dist_env_and_memory()
+        shutil.rmtree(folder, ignore_errors=True)
+        gc.collect()
+
     try:
         _write_config(model, folder)
         with _environment():
             core = _start(folder, dtype, context, memory, arguments)
     except UsageError:
-        shutil.rmtree(folder, ignore_errors=True)
+        close()
         raise
     except Exception as error:  # vLLM and what it is built on may raise anything
-        shutil.rmtree(folder, ignore_errors=True)
+        close()
         raise UsageError(
             f"vLLM can't start: {_reason(error)}; lower or raise vllm_memory={memory:g} (GiB of key-value cache) or "
             "lower max_episode_tokens if that is about memory, else use engine 'transformers'"
@@ -68,17 +82,6 @@ def start_vllm(
     finally:
         # Its CPU build puts a function there that does nothing.
         torch.set_num_threads = set_num_threads
-
-    def close() -> None:
-        with suppress(Exception):  # the run's results are written; nothing is lost here
-            core.engine_core.shutdown()
-        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
-
-        with suppress(Exception):
-            cleanup_dist_env_and_memory()
-        shutil.rmtree(folder, ignore_errors=True)
-        gc.collect()
-
     return core, close
 
 
