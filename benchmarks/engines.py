@@ -1,0 +1,67 @@
+"""Completion tokens per second of the transformers engine and of vLLM, on the same prompts in one run.
+
+Groups of equal prompts, as in training, completed for the same number of tokens (no end token counts). The engines take
+turns; each figure is the median of the rounds, after one that warms up. Prefixes that vLLM has cached from the round
+before are forgotten, as after every update.
+
+    python -m benchmarks.engines [--rounds 3] [--groups 4] [--group-size 8] [--prompt 120] [--new 40] [--model default]
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from corrgrpo_train.config import Config
+from corrgrpo_train.engines import SamplingRequest
+from corrgrpo_train.engines.registry import ENGINES
+from corrgrpo_train.models import load_policy_model
+
+
+def asked(vocabulary, args):
+    """Requests of groups with equal random prompts."""
+    generator = torch.Generator().manual_seed(0)
+    prompts = torch.randint(3, vocabulary, (args.groups, args.prompt), generator=generator).tolist()
+    return [
+        SamplingRequest(tuple(prompt), args.new, (group, member))
+        for group, prompt in enumerate(prompts)
+        for member in range(args.group_size)
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("rounds", 3), ("groups", 4), ("group-size", 8), ("prompt", 120), ("new", 40)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    model = load_policy_model(args.model, device=args.device).model
+    config = Config(env="none", autocast="off")
+    engines = {name: make(model, [-1], config, args.prompt + args.new) for name, make in ENGINES.items()}
+    requests = asked(model.config.vocab_size, args)
+    rates = {name: [] for name in engines}
+    pushes = []
+    for round_number in range(args.rounds + 1):
+        for name, engine in engines.items():
+            begin = time.perf_counter()
+            engine.update_weights()
+            pushed = time.perf_counter()
+            tokens = sum(len(completion.token_ids) for completion in engine.generate(requests, temperature=1.0))
+            if round_number:
+                rates[name].append(tokens / (time.perf_counter() - pushed))
+                pushes += [pushed - begin] if name == "vllm" else []
+    for engine in engines.values():
+        engine.close()
+    print(
+        f"{args.groups} groups of {args.group_size}, prompt {args.prompt}, {args.new} new tokens, float32, "
+        f"{torch.get_num_threads()} threads"
+    )
+    for name, values in rates.items():
+        print(f"{name:14} {statistics.median(values):8.0f} tokens/s   rounds: {' '.join(f'{v:.0f}' for v in values)}")
+    print(f"vLLM's push of all weights, compared: {statistics.median(pushes):.2f} s")
+
+
+if __name__ == "__main__":
+    main()
