@@ -17,6 +17,7 @@ from corrgrpo_train.config import Config
 from corrgrpo_train.engines import SamplingRequest
 from corrgrpo_train.engines.registry import ENGINES
 from corrgrpo_train.models import load_policy_model
+from corrgrpo_train.policy import Policy
 
 
 def asked(vocabulary, args):
@@ -39,7 +40,8 @@ def main():
     args = parser.parse_args()
     model = load_policy_model(args.model, device=args.device).model
     config = Config(env="none", autocast="off")
-    engines = {name: make(model, [-1], config, args.prompt + args.new) for name, make in ENGINES.items()}
+    policy = Policy(model)
+    engines = {name: make(policy, [-1], config, args.prompt + args.new) for name, make in ENGINES.items()}
     requests = asked(model.config.vocab_size, args)
     rates = {name: [] for name in engines}
     pushes = []

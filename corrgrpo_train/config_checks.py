@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from corrgrpo_envs import RewardSpec
 from corrgrpo_envs.errors import shown, unknown
-from corrgrpo_train.config import Config
+from corrgrpo_train.bundles import MODES
+from corrgrpo_train.config import OVERLONG, Config
 from corrgrpo_train.engines import vllm_arguments
 from corrgrpo_train.errors import UsageError
 
@@ -18,11 +20,15 @@ ENGINE_NAMES = ("transformers", "vllm")
 SCHEDULE_NAMES = ("lockstep", "async")
 
 _AT_LEAST = {
+    "lora_rank": 0,
     "seed": 0,
     "steps": 0,
     "groups_per_step": 1,
     "group_size": 1,
     "updates_per_rollout": 1,
+    "dynamic_sampling_attempts": 1,
+    "overlong_share": 0,
+    "overlong_length": 1,
     # Below, logits divided by it leave the range of the numbers.
     "temperature": 1e-3,
     "max_prompt_tokens": 1,
@@ -35,6 +41,10 @@ _AT_LEAST = {
     "warmup_steps": 0,
     "clip_low": 0,
     "clip_high": 0,
+    "cispo_max_ratio": 1,
+    "kl_coefficient": 0,
+    "entropy_coefficient": 0,
+    "importance_cap": 1,
     "aggregation_length": 1,
     "warm_start": 0,
     "warm_start_batch": 1,
@@ -50,20 +60,21 @@ _AT_LEAST = {
     "env_workers": 1,
 }
 # Of generators' seeds; of threads more than any machine has cores (the tensor library crashes at too many).
-_AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
-_ABOVE_ZERO = ("max_grad_norm", "vllm_memory", "vllm_tolerance")
+_AT_MOST = {"seed": 2**63 - 1, "threads": 1024, "overlong_share": 1}
+_ABOVE_ZERO = ("max_grad_norm", "lora_alpha", "env_timeout", "vllm_memory", "vllm_tolerance")
 _BELOW_ONE = ("beta1", "beta2")
 
 
 def validate(config: Config) -> None:
     """Check everything that can be checked without a model: values, the environment, the algorithm.
 
-    Quick checks come first; the algorithm needs torch, so it comes last.
+    Quick checks come first.
 
     Raises:
         UsageError: for the first thing that is wrong.
     """
     check_values(config)
+    check_device(config)
     check_environment(config)
     check_algorithm(config)
 
@@ -85,7 +96,7 @@ def check_values(config: Config) -> None:
     for name in _ABOVE_ZERO:
         value = getattr(config, name)
         if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{name} must be above 0 and finite, not {getattr(config, name)}")
+            raise UsageError(f"{name} must be above 0 and finite, not {value}")
     for name in _BELOW_ONE:
         if not getattr(config, name) < 1:
             raise UsageError(f"{name} must be below 1, not {getattr(config, name)}")
@@ -96,6 +107,7 @@ def check_values(config: Config) -> None:
             raise UsageError(f"reward_weights.{name} must be finite, not {weight}")
     _check_names(config)
     _check_engine(config)
+    _check_without_effect(config)
     _check_output(config.run_dir)
     if config.max_episode_tokens is not None and config.max_episode_tokens <= config.max_prompt_tokens:
         raise UsageError(
@@ -104,11 +116,28 @@ def check_values(config: Config) -> None:
         )
     if config.aggregation == "constant" and config.aggregation_length is None:
         raise UsageError("aggregation 'constant' needs aggregation_length, its divisor in tokens")
+    if config.dynamic_sampling is not None and config.group_size < 2:
+        raise UsageError("dynamic_sampling needs a group_size of at least 2: one episode never differs")
     if "reward_weights" in config.env_args:
         raise UsageError("env_args must not hold reward_weights: give them as reward_weights (--reward-weights)")
 
 
+def _check_without_effect(config: Config) -> None:
+    """Check that no setting was changed that the others make idle."""
+    idle = [
+        ("aggregation_length", config.aggregation == "constant", "aggregation 'constant'"),
+        ("importance_cap", config.importance_correction != "none", "importance_correction 'truncate' or 'mask'"),
+        ("dynamic_sampling_attempts", config.dynamic_sampling is not None, "dynamic_sampling"),
+        ("overlong_length", config.overlong_share > 0, "overlong_share"),
+    ]
+    for name, used, needed in idle:
+        if not used and getattr(config, name) != getattr(Config, name):
+            raise UsageError(f"{name} has no effect without {needed}: set that, or leave {name} out")
+
+
 def _check_names(config: Config) -> None:
+    if config.mode is not None:
+        _one_of("mode", config.mode, MODES)
     _one_of("autocast", config.autocast, AUTOCASTS)
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", config.device):
         _one_of("device", config.device, ("auto", "cpu", "cuda", "cuda:N", "mps"))
@@ -170,15 +199,34 @@ def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
         raise UsageError(str(unknown(what, value, names)))
 
 
+def check_device(config: Config) -> None:
+    """Check that this machine has the device.
+
+    Raises:
+        UsageError: if it has not.
+    """
+    from corrgrpo_train.device import chosen_device
+    from corrgrpo_train.models.load import usable_device
+
+    usable_device(chosen_device(config.device))
+
+
 def check_environment(config: Config) -> None:
     """Make the environment once, as training will, and close it.
 
     Raises:
-        UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments.
+        UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments; if it says
+            which components it has and dynamic sampling is to look at another one.
     """
+    from corrgrpo_train.rollout.dynamic_sampling import REWARD
     from corrgrpo_train.rollout.environment import EpisodeRunner
 
-    EpisodeRunner(config.env, config.env_arguments).close()
+    runner = EpisodeRunner(config.env, config.env_arguments)
+    spec = getattr(runner.env.unwrapped, "reward_spec", None)
+    runner.close()
+    if config.dynamic_sampling is not None and isinstance(spec, RewardSpec):
+        added = [OVERLONG] if config.overlong_share else []
+        _one_of("dynamic_sampling", config.dynamic_sampling, [REWARD, *spec.names, *added])
 
 
 def check_algorithm(config: Config) -> None:
@@ -188,7 +236,7 @@ def check_algorithm(config: Config) -> None:
         UsageError: if one is unknown, or the module that should register the estimator cannot be imported.
     """
     from corrgrpo_train.advantages import ESTIMATORS, estimate
-    from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
+    from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES
 
     module = config.method.rpartition(":")[0]
     if module:
@@ -198,7 +246,9 @@ def check_algorithm(config: Config) -> None:
             raise UsageError(f"method {config.method!r}: {error}") from error
     _one_of("method", config.method_name, ESTIMATORS)
     _one_of("objective", config.objective, OBJECTIVES)
+    _check_objective_options(config)
     _one_of("aggregation", config.aggregation, AGGREGATIONS)
+    _one_of("importance_correction", config.importance_correction, IMPORTANCE_CORRECTIONS)
     try:
         ESTIMATORS[config.method_name].check_options(config.method_args)
         if config.method_args:
@@ -206,3 +256,18 @@ def check_algorithm(config: Config) -> None:
             estimate(config.method_name, [[0.0], [1.0]], [0, 0], [1.0], lengths=[1, 1], **config.method_args)
     except ValueError as error:
         raise UsageError(f"method_args: {error}") from None
+
+
+def _check_objective_options(config: Config) -> None:
+    """Check that no option was changed that only other objectives have."""
+    from corrgrpo_train.objectives import OBJECTIVES, options_of
+
+    own = options_of(config.objective)
+    for other in OBJECTIVES:
+        for name in options_of(other):
+            if name not in own and getattr(config, name) != getattr(Config, name):
+                having = " or ".join(repr(key) for key in OBJECTIVES if name in options_of(key))
+                raise UsageError(
+                    f"{name} has no effect with objective {config.objective!r}: it belongs to {having}; leave it out "
+                    "or take another --objective"
+                )

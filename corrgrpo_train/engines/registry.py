@@ -1,7 +1,6 @@
 """The engines by the name that settings give them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from corrgrpo_train.config import Config
 from corrgrpo_train.engines.base import Engine
@@ -9,22 +8,24 @@ from corrgrpo_train.engines.push_check import PushCheck
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.engines.vllm import VllmEngine
 from corrgrpo_train.engines.vllm_start import start_vllm
+from corrgrpo_train.policy import Policy
 
-EngineMaker = Callable[[Any, Sequence[int], Config, int], Engine]
-"""Makes an engine from the policy's model, the end tokens, the settings and the longest episode in tokens."""
+EngineMaker = Callable[[Policy, Sequence[int], Config, int], Engine]
+"""Makes an engine from the policy, the end tokens, the settings and the longest episode in tokens."""
 
 
-def make_transformers(model: Any, eos_ids: Sequence[int], config: Config, context: int) -> Engine:
+def make_transformers(policy: Policy, eos_ids: Sequence[int], config: Config, context: int) -> Engine:
     """An engine that shares the policy's weights."""
-    return TransformersEngine(model, eos_ids)
+    return TransformersEngine(policy.model, eos_ids)
 
 
-def make_vllm(model: Any, eos_ids: Sequence[int], config: Config, context: int) -> Engine:
+def make_vllm(policy: Policy, eos_ids: Sequence[int], config: Config, context: int) -> Engine:
     """An engine of vLLM with a copy of the weights: float32 on a CPU, bfloat16 on a GPU unless `autocast` is off.
 
     Raises:
         UsageError: if vLLM is missing, can't start, or does not take the weights.
     """
+    model = policy.model
     gpu = model.device.type == "cuda"
     dtype = config.vllm_args.get("dtype", "bfloat16" if gpu and config.autocast != "off" else "float32")
     memory = config.vllm_memory if config.vllm_memory is not None else 8.0 if gpu else 1.0
@@ -34,7 +35,7 @@ def make_vllm(model: Any, eos_ids: Sequence[int], config: Config, context: int) 
     try:
         return VllmEngine(
             core,
-            lambda: model.state_dict().items(),
+            policy.plain_weights,
             PushCheck(model, context=context, exact=exact),
             eos_ids,
             tolerance=tolerance,

@@ -39,7 +39,9 @@ def loaded():
 def engine(loaded):
     from corrgrpo_train.engines.registry import ENGINES
 
-    made = ENGINES["vllm"](loaded.model, loaded.stop_token_ids, Config(env="RLLA-v0", vllm_memory=0.25), CONTEXT)
+    made = ENGINES["vllm"](
+        Policy(loaded.model), loaded.stop_token_ids, Config(env="RLLA-v0", vllm_memory=0.25), CONTEXT
+    )
     yield made
     made.close()
 
