@@ -129,6 +129,8 @@ def _check_without_effect(config: Config) -> None:
         ("importance_cap", config.importance_correction != "none", "importance_correction 'truncate' or 'mask'"),
         ("dynamic_sampling_attempts", config.dynamic_sampling is not None, "dynamic_sampling"),
         ("overlong_length", config.overlong_share > 0, "overlong_share"),
+        ("vllm_memory", config.engine == "vllm", "engine 'vllm'"),
+        ("vllm_tolerance", config.engine == "vllm", "engine 'vllm'"),
     ]
     for name, used, needed in idle:
         if not used and getattr(config, name) != getattr(Config, name):
@@ -158,6 +160,8 @@ def _check_engine(config: Config) -> None:
         vllm_arguments.check_arguments(config.vllm_args)
         if config.temperature < 0.01:
             raise UsageError(f"temperature must be at least 0.01 with engine 'vllm', not {config.temperature}")
+    elif config.vllm_args:
+        raise UsageError("vllm_args has no effect without engine 'vllm': set that, or leave vllm_args out")
     elif config.schedule == "async":
         raise UsageError(
             f"schedule 'async' needs engine 'vllm': engine {config.engine!r} samples whole batches; use 'lockstep'"

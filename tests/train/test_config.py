@@ -392,6 +392,9 @@ def test_the_async_schedule_is_refused_for_an_engine_of_whole_batches() -> None:
         ({"schedule": "asynchronous"}, "schedule 'asynchronous' is unknown.*'lockstep', 'async'"),
         ({"vllm_memory": 0.0}, "vllm_memory must be above 0"),
         ({"vllm_tolerance": -1.0}, "vllm_tolerance must be above 0"),
+        ({"vllm_memory": 2.0}, "vllm_memory has no effect without engine 'vllm'"),
+        ({"vllm_tolerance": 1.0}, "vllm_tolerance has no effect without engine 'vllm'"),
+        ({"vllm_args": {"max_num_seqs": 8}}, "vllm_args has no effect without engine 'vllm'"),
     ],
 )
 def test_wrong_engine_settings_are_named(settings: dict[str, object], message: str) -> None:
