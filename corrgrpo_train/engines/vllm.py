@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from corrgrpo_train.engines.base import Completion, SamplingRequest
@@ -145,7 +146,7 @@ class VllmEngine:
         """
         problem = ""
         for _ in range(PUSHES):
-            with _told():
+            with _told(), torch.no_grad():
                 # One tensor at a time: beside the policy's weights and vLLM's there is no third copy.
                 self.core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(self.weights())})
                 # What is cached was computed with the old weights.

@@ -98,6 +98,7 @@ def _start(folder: str, dtype: str, context: int, memory: float, arguments: Mapp
         "seed": 0,  # every request has its own
         "enforce_eager": not torch.cuda.is_available(),
         "disable_log_stats": True,
+        "enable_prefix_caching": True,  # a group shares its prompt, a turn all before it
         # A share that is checked though the cache's size is given: the policy is on the same device already.
         "gpu_memory_utilization": 0.05,
         **arguments,

@@ -157,7 +157,9 @@ def test_every_end_token_of_the_model_is_one_for_vllm(loaded, engine):
     assert "Paris" in chat.text(completion.token_ids)
 
 
-def test_a_long_prompt_s_later_turn_and_group_are_the_same_with_the_prefix_cached(loaded, engine):
+def test_a_long_prompt_s_later_turn_and_group_are_the_same_with_the_prefix_cached(loaded, engine, monkeypatch):
+    step, outputs = engine.core.step, []
+    monkeypatch.setattr(engine.core, "step", lambda: outputs.extend(found := step()) or found)
     long = tuple(loaded.tokenizer("one two three four five six seven eight nine ten " * 40).input_ids)
     assert len(long) > 256  # more than a block of the cache
     for turn in range(2):
@@ -165,6 +167,8 @@ def test_a_long_prompt_s_later_turn_and_group_are_the_same_with_the_prefix_cache
         for request, completion in zip(requests, engine.generate(requests, temperature=1.0), strict=True):
             expected = full_logprobs(loaded.model, request.prompt_ids, completion.token_ids, 1.0)
             assert torch.allclose(torch.tensor(completion.logprobs).double(), expected, atol=1e-3)
+    cached = [output.num_cached_tokens for output in outputs if output.finished]
+    assert all(count >= 256 for count in cached[-3:])  # the later turn
 
 
 def nudge(model, scale):
