@@ -16,6 +16,7 @@ from corrgrpo_train.engines import vllm_arguments
 from corrgrpo_train.errors import UsageError
 
 AUTOCASTS = ("auto", "bf16", "off")
+SHARDINGS = ("none", "fsdp")
 ENGINE_NAMES = ("transformers", "vllm")
 SCHEDULE_NAMES = ("lockstep", "async")
 
@@ -141,6 +142,7 @@ def _check_names(config: Config) -> None:
     if config.mode is not None:
         _one_of("mode", config.mode, MODES)
     _one_of("autocast", config.autocast, AUTOCASTS)
+    _one_of("sharding", config.sharding, SHARDINGS)
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", config.device):
         _one_of("device", config.device, ("auto", "cpu", "cuda", "cuda:N", "mps"))
     if not re.fullmatch(r"reward|(components|metrics)/.+", config.select_by):
@@ -158,6 +160,8 @@ def _check_engine(config: Config) -> None:
         if not vllm_arguments.installed():
             raise UsageError(vllm_arguments.MISSING)
         vllm_arguments.check_arguments(config.vllm_args)
+        if config.sharding != "none":
+            raise UsageError(f"engine 'vllm' needs the whole policy in one process: not sharding {config.sharding!r}")
         if config.temperature < 0.01:
             raise UsageError(f"temperature must be at least 0.01 with engine 'vllm', not {config.temperature}")
     elif config.vllm_args:
@@ -211,8 +215,9 @@ def check_device(config: Config) -> None:
     """
     from corrgrpo_train.device import chosen_device
     from corrgrpo_train.models.load import usable_device
+    from corrgrpo_train.torchrun import own_device
 
-    usable_device(chosen_device(config.device))
+    usable_device(own_device(chosen_device(config.device)))
 
 
 def check_environment(config: Config) -> None:

@@ -16,7 +16,7 @@ EngineMaker = Callable[[Policy, Sequence[int], Config, int], Engine]
 
 def make_transformers(policy: Policy, eos_ids: Sequence[int], config: Config, context: int) -> Engine:
     """An engine that shares the policy's weights."""
-    return TransformersEngine(policy.model, eos_ids)
+    return TransformersEngine(policy.generator, eos_ids)
 
 
 def make_vllm(policy: Policy, eos_ids: Sequence[int], config: Config, context: int) -> Engine:

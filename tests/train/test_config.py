@@ -415,6 +415,8 @@ def test_vllm_is_checked_before_anything_is_loaded(monkeypatch: pytest.MonkeyPat
     check_values(config)
     with pytest.raises(UsageError, match=r"temperature must be at least 0\.01 with engine 'vllm'"):
         check_values(replace(config, temperature=0.005))
+    with pytest.raises(UsageError, match="engine 'vllm' needs the whole policy in one process"):
+        check_values(replace(config, sharding="fsdp"))
     for name in ("tensor_parallel_size", "model", "kv_cache_memory_bytes"):
         with pytest.raises(UsageError, match=f"vllm_args must not set {name}: "):
             check_values(replace(config, vllm_args={name: 2}))
