@@ -1,5 +1,8 @@
 """Completion tokens per second of the transformers engine and of vLLM, on the same prompts in one run.
 
+Per second of the clock, and per second of CPU time (all threads together), which other work on the machine hardly
+changes.
+
 Groups of equal prompts, as in training, completed for the same number of tokens (no end token counts). The engines take
 turns; each figure is the median of the rounds, after one that warms up. Prefixes that vLLM has cached from the round
 before are forgotten, as after every update.
@@ -43,16 +46,18 @@ def main():
     policy = Policy(model)
     engines = {name: make(policy, [-1], config, args.prompt + args.new) for name, make in ENGINES.items()}
     requests = asked(model.config.vocab_size, args)
-    rates = {name: [] for name in engines}
+    clock = {name: [] for name in engines}
+    cpu = {name: [] for name in engines}
     pushes = []
     for round_number in range(args.rounds + 1):
         for name, engine in engines.items():
-            begin = time.perf_counter()
+            begin = time.process_time()
             engine.update_weights()
-            pushed = time.perf_counter()
+            pushed, start = time.process_time(), time.perf_counter()
             tokens = sum(len(completion.token_ids) for completion in engine.generate(requests, temperature=1.0))
             if round_number:
-                rates[name].append(tokens / (time.perf_counter() - pushed))
+                clock[name].append(tokens / (time.perf_counter() - start))
+                cpu[name].append(tokens / (time.process_time() - pushed))
                 pushes += [pushed - begin] if name == "vllm" else []
     for engine in engines.values():
         engine.close()
@@ -60,9 +65,13 @@ def main():
         f"{args.groups} groups of {args.group_size}, prompt {args.prompt}, {args.new} new tokens, float32, "
         f"{torch.get_num_threads()} threads"
     )
-    for name, values in rates.items():
-        print(f"{name:14} {statistics.median(values):8.0f} tokens/s   rounds: {' '.join(f'{v:.0f}' for v in values)}")
-    print(f"vLLM's push of all weights, compared: {statistics.median(pushes):.2f} s")
+    for name in engines:
+        rounds = " ".join(f"{value:.0f}" for value in cpu[name])
+        print(
+            f"{name:14} {statistics.median(clock[name]):6.0f} tokens/s   {statistics.median(cpu[name]):6.0f} tokens per "
+            f"CPU second (rounds: {rounds})"
+        )
+    print(f"vLLM's push of all weights, compared: {statistics.median(pushes):.2f} CPU seconds")
 
 
 if __name__ == "__main__":
