@@ -67,10 +67,8 @@ def main():
     )
     for name in engines:
         rounds = " ".join(f"{value:.0f}" for value in cpu[name])
-        print(
-            f"{name:14} {statistics.median(clock[name]):6.0f} tokens/s   {statistics.median(cpu[name]):6.0f} tokens per "
-            f"CPU second (rounds: {rounds})"
-        )
+        by_clock, by_cpu = statistics.median(clock[name]), statistics.median(cpu[name])
+        print(f"{name:14} {by_clock:6.0f} tokens/s   {by_cpu:6.0f} tokens per CPU second (rounds: {rounds})")
     print(f"vLLM's push of all weights, compared: {statistics.median(pushes):.2f} CPU seconds")
 
 
