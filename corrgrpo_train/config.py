@@ -85,6 +85,16 @@ class Config:
     """Longest episode in tokens, prompt included; null: the model's context."""
     temperature: float = 1.0
     """Sampling temperature; log-probabilities are taken at it as well."""
+    engine: str = "transformers"
+    """What samples: "transformers" (everywhere) or "vllm" (docs/vllm.md)."""
+    schedule: str = "lockstep"
+    """Episodes take turns together ("lockstep"), or each goes on as soon as it can ("async"; engine "vllm" only)."""
+    vllm_memory: float | None = None
+    """GiB of key-value cache of engine "vllm"; null: 1 on a CPU, 8 on a GPU."""
+    vllm_tolerance: float | None = None
+    """Mean difference of vLLM's log-probabilities from the policy's after a push that passes; null: by float type."""
+    vllm_args: dict[str, Any] = field(default_factory=dict)
+    """Further engine arguments of vLLM."""
 
     learning_rate: float = 1e-6
     """Learning rate (AdamW)."""
@@ -232,6 +242,7 @@ NEUTRAL = frozenset(
         "transcripts_per_step",
         "tensorboard",
         "quiet",
+        "vllm_tolerance",
         "env_workers",
         "env_timeout",
         "sharding",

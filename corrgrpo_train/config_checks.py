@@ -12,10 +12,13 @@ from corrgrpo_envs import RewardSpec
 from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_train.bundles import MODES
 from corrgrpo_train.config import OVERLONG, Config
+from corrgrpo_train.engines import vllm_arguments
 from corrgrpo_train.errors import UsageError
 
 AUTOCASTS = ("auto", "bf16", "off")
 SHARDINGS = ("none", "fsdp")
+ENGINE_NAMES = ("transformers", "vllm")
+SCHEDULE_NAMES = ("lockstep", "async")
 
 _AT_LEAST = {
     "lora_rank": 0,
@@ -59,7 +62,7 @@ _AT_LEAST = {
 }
 # Of generators' seeds; of threads more than any machine has cores (the tensor library crashes at too many).
 _AT_MOST = {"seed": 2**63 - 1, "threads": 1024, "overlong_share": 1}
-_ABOVE_ZERO = ("max_grad_norm", "lora_alpha", "env_timeout")
+_ABOVE_ZERO = ("max_grad_norm", "lora_alpha", "env_timeout", "vllm_memory", "vllm_tolerance")
 _BELOW_ONE = ("beta1", "beta2")
 
 
@@ -104,6 +107,7 @@ def check_values(config: Config) -> None:
         if not math.isfinite(weight):
             raise UsageError(f"reward_weights.{name} must be finite, not {weight}")
     _check_names(config)
+    _check_engine(config)
     _check_without_effect(config)
     _check_output(config.run_dir)
     if config.max_episode_tokens is not None and config.max_episode_tokens <= config.max_prompt_tokens:
@@ -126,6 +130,8 @@ def _check_without_effect(config: Config) -> None:
         ("importance_cap", config.importance_correction != "none", "importance_correction 'truncate' or 'mask'"),
         ("dynamic_sampling_attempts", config.dynamic_sampling is not None, "dynamic_sampling"),
         ("overlong_length", config.overlong_share > 0, "overlong_share"),
+        ("vllm_memory", config.engine == "vllm", "engine 'vllm'"),
+        ("vllm_tolerance", config.engine == "vllm", "engine 'vllm'"),
     ]
     for name, used, needed in idle:
         if not used and getattr(config, name) != getattr(Config, name):
@@ -145,6 +151,25 @@ def _check_names(config: Config) -> None:
     for name in ("env", "method", "model"):
         if not getattr(config, name).strip():
             raise UsageError(f"{name} must not be empty")
+
+
+def _check_engine(config: Config) -> None:
+    _one_of("engine", config.engine, ENGINE_NAMES)
+    _one_of("schedule", config.schedule, SCHEDULE_NAMES)
+    if config.engine == "vllm":
+        if not vllm_arguments.installed():
+            raise UsageError(vllm_arguments.MISSING)
+        vllm_arguments.check_arguments(config.vllm_args)
+        if config.sharding != "none":
+            raise UsageError(f"engine 'vllm' needs the whole policy in one process: not sharding {config.sharding!r}")
+        if config.temperature < 0.01:
+            raise UsageError(f"temperature must be at least 0.01 with engine 'vllm', not {config.temperature}")
+    elif config.vllm_args:
+        raise UsageError("vllm_args has no effect without engine 'vllm': set that, or leave vllm_args out")
+    elif config.schedule == "async":
+        raise UsageError(
+            f"schedule 'async' needs engine 'vllm': engine {config.engine!r} samples whole batches; use 'lockstep'"
+        )
 
 
 def _check_output(run_dir: Path) -> None:

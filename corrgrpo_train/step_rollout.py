@@ -1,11 +1,30 @@
 """The rollout of one training step, as the configuration wants it."""
 
+from typing import Any
+
 from corrgrpo_train.config import OVERLONG, Config
 from corrgrpo_train.engines import Engine
+from corrgrpo_train.errors import UsageError
 from corrgrpo_train.rollout import Limits
 from corrgrpo_train.rollout.dynamic_sampling import GroupChoice, StepRollout, rollout_groups
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.rollout.overlong import OverlongPenalty
+
+
+def episode_limits(config: Config, model: Any) -> Limits:
+    """The token limits of an episode: those of the configuration, and the model's context.
+
+    Raises:
+        UsageError: if they leave no room for an answer.
+    """
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**31
+    limits = Limits(config.max_new_tokens, min(config.max_episode_tokens or context, context))
+    if config.max_prompt_tokens >= limits.episode_tokens:
+        raise UsageError(
+            f"max_prompt_tokens={config.max_prompt_tokens} leaves no room for an answer: an episode may have "
+            f"{limits.episode_tokens} tokens (max_episode_tokens, or the model's context); lower it"
+        )
+    return limits
 
 
 def rollout_step(sampler: GroupSampler, engine: Engine, limits: Limits, config: Config, step: int) -> StepRollout:

@@ -27,19 +27,19 @@ from corrgrpo_train.checkpoint import (
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
 from corrgrpo_train.device import chosen_device
-from corrgrpo_train.engines.transformers import TransformersEngine
+from corrgrpo_train.engines.registry import ENGINES
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.processes import Processes, is_lost_process, started
 from corrgrpo_train.reference import keep_reference, restore_reference
 from corrgrpo_train.report.curves import draw_curves
-from corrgrpo_train.rollout import Chat, Episode, Limits
+from corrgrpo_train.rollout import SCHEDULES, Chat, Episode
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
 from corrgrpo_train.run_state import check_state
 from corrgrpo_train.sharding import load_whole_state, whole_state
 from corrgrpo_train.starting_policy import starting_policy
-from corrgrpo_train.step_rollout import rollout_step
+from corrgrpo_train.step_rollout import episode_limits, rollout_step
 from corrgrpo_train.torchrun import own_device
 from corrgrpo_train.tracking import NoTracker, Tracker
 from corrgrpo_train.update import Sample, update
@@ -100,25 +100,19 @@ class Trainer:
         self.policy, loaded = starting_policy(config, saved, device, processes, self.console.note)
         self.tokenizer = loaded.tokenizer
         self.chat = Chat(loaded.tokenizer, loaded.stop_token_ids)
-        self.engine = TransformersEngine(self.policy.generator, sorted(self.chat.eos_ids))
         self.optimizer = torch.optim.AdamW(
             self.policy.parameters(),
             lr=config.learning_rate,
             betas=(config.beta1, config.beta2),
             weight_decay=config.weight_decay,
         )
-        context = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None) or 2**31
-        self.limits = Limits(config.max_new_tokens, min(config.max_episode_tokens or context, context))
-        if config.max_prompt_tokens >= self.limits.episode_tokens:
-            raise UsageError(
-                f"max_prompt_tokens={config.max_prompt_tokens} leaves no room for an answer: an episode may have "
-                f"{self.limits.episode_tokens} tokens (max_episode_tokens, or the model's context); lower it"
-            )
+        self.limits = episode_limits(config, loaded.model)
         shared: dict[str, Any] = {
             "max_prompt_tokens": config.max_prompt_tokens,
             "workers": config.env_workers,
             "timeout": config.env_timeout,
             "processes": processes,
+            "schedule": SCHEDULES[config.schedule],
         }
         self.sampler = GroupSampler(
             config.env,
@@ -149,6 +143,8 @@ class Trainer:
         self.references = References()
         if needed:
             self.references = reference_sequences(self.sampler, self.chat, needed, self.limits.episode_tokens)
+        self.engine = ENGINES[config.engine](self.policy, sorted(self.chat.eos_ids), config, self.limits.episode_tokens)
+        closing.callback(self.engine.close)
         self.best = -math.inf
         self.validated_at: int | None = None
         self.had_signal = False

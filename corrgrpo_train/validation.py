@@ -9,10 +9,12 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.measures import summary
 from corrgrpo_train.processes import Processes
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.collect import Limits
+from corrgrpo_train.rollout.collect import collect
 from corrgrpo_train.rollout.environment import Start
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.rollout.groups import GroupSampler
+from corrgrpo_train.rollout.schedules import Schedule
+from corrgrpo_train.rollout.turns import Limits
 
 
 class Validator:
@@ -34,6 +36,7 @@ class Validator:
         workers: int = 1,
         timeout: float | None = None,
         processes: Processes | None = None,
+        schedule: Schedule = collect,
     ) -> None:
         """Choose the tasks.
 
@@ -47,6 +50,7 @@ class Validator:
             workers: threads in which environments step.
             timeout: seconds after which a call of an environment counts as failed; None waits for ever.
             processes: those that share the tasks.
+            schedule: how episodes are collected.
 
         Raises:
             UsageError: if the split is refused or the environment can't be made with a split.
@@ -87,6 +91,7 @@ class Validator:
             workers=workers,
             timeout=timeout,
             processes=processes,
+            schedule=schedule,
         )
 
     def run(self, engine: Engine, limits: Limits) -> tuple[dict[str, float], list[Episode]]:

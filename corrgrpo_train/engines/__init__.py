@@ -1,5 +1,5 @@
 """Generation: engines that sample completions of token sequences from the current policy."""
 
-from corrgrpo_train.engines.base import Completion, Engine, SamplingRequest
+from corrgrpo_train.engines.base import AsyncEngine, Completion, Engine, SamplingRequest
 
-__all__ = ["Completion", "Engine", "SamplingRequest"]
+__all__ = ["AsyncEngine", "Completion", "Engine", "SamplingRequest"]

