@@ -27,7 +27,12 @@ from corrgrpo_train.config_checks import check_values, validate
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.tracking import holds_run
 
-BELONGS = {"env": ("env_args", "reward_weights"), "method": ("method_args",)}
+BELONGS = {
+    "env": ("env_args", "reward_weights"),
+    "method": ("method_args",),
+    "weighting": ("weighting_args",),
+    "track": ("track_args",),
+}
 """Settings that speak of another one: a layer that changes the key drops what lower layers said of these."""
 
 DESCRIPTION = "Train a language model on an environment with several rewards."

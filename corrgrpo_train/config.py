@@ -37,6 +37,10 @@ class Config:
     """Advantage estimator; "module:name" imports the module that registers it first."""
     method_args: dict[str, Any] = field(default_factory=dict)
     """Options of the estimator."""
+    weighting: str = "fixed"
+    """Rule for the weights during the run; "module:name" imports the module that registers it first."""
+    weighting_args: dict[str, Any] = field(default_factory=dict)
+    """Options of the weighting."""
     objective: str = "grpo"
     """Surrogate that the update maximises."""
     model: str = "default"
@@ -113,6 +117,10 @@ class Config:
     """Episodes per step that are saved as text."""
     tensorboard: bool = True
     """Write TensorBoard event files."""
+    track: str | None = None
+    """Tracker that gets the metrics as well: "wandb" or "trackio"; null: none."""
+    track_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the tracker's `init`: project, name, mode, ..."""
     quiet: bool = False
     """Show no progress, only notes and the final summary."""
 
@@ -149,6 +157,11 @@ class Config:
         return self.method.rpartition(":")[2]
 
     @property
+    def weighting_name(self) -> str:
+        """The weighting's registered name, without the module to import."""
+        return self.weighting.rpartition(":")[2]
+
+    @property
     def run_dir(self) -> Path:
         """The run folder."""
         name = re.split("[:/]", self.env)[-1]
@@ -176,6 +189,8 @@ NEUTRAL = frozenset(
         "keep_checkpoints",
         "transcripts_per_step",
         "tensorboard",
+        "track",
+        "track_args",
         "quiet",
         "env_workers",
     }

@@ -5,7 +5,7 @@ import importlib
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from corrgrpo_envs.errors import shown, unknown
@@ -61,7 +61,7 @@ def validate(config: Config) -> None:
         UsageError: for the first thing that is wrong.
     """
     check_values(config)
-    check_environment(config)
+    check_weighting(config, check_environment(config))
     check_algorithm(config)
 
 
@@ -110,7 +110,7 @@ def _check_names(config: Config) -> None:
     if not re.fullmatch(r"reward|(components|metrics)/.+", config.select_by):
         _one_of("select_by", config.select_by, ("reward", "components/NAME", "metrics/NAME"))
     check_validation_split(config.validation_split)
-    for name in ("env", "method", "model"):
+    for name in ("env", "method", "weighting", "model"):
         if not getattr(config, name).strip():
             raise UsageError(f"{name} must not be empty")
 
@@ -150,15 +150,56 @@ def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
         raise UsageError(str(unknown(what, value, names)))
 
 
-def check_environment(config: Config) -> None:
+def check_environment(config: Config) -> list[str]:
     """Make the environment once, as training will, and close it.
+
+    Returns:
+        The names of its reward components; none where it does not tell them before the first step.
 
     Raises:
         UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments.
     """
     from corrgrpo_train.rollout.environment import EpisodeRunner
 
-    EpisodeRunner(config.env, config.env_arguments).close()
+    runner = EpisodeRunner(config.env, config.env_arguments)
+    names = list(getattr(getattr(runner.env.unwrapped, "reward_spec", None), "names", ()))
+    runner.close()
+    return names
+
+
+def check_weighting(config: Config, components: Sequence[str]) -> None:
+    """Check the name and options of the weighting, and that the run offers what it needs.
+
+    Args:
+        config: the run's settings.
+        components: names of the environment's components; empty if not known yet.
+
+    Raises:
+        UsageError: for the first thing that is wrong.
+    """
+    from corrgrpo_train.weighting import WEIGHTINGS, make_rule
+    from corrgrpo_train.weighting.weighting import check_components
+
+    _import_module("weighting", config.weighting)
+    _one_of("weighting", config.weighting_name, WEIGHTINGS)
+    try:
+        rule = make_rule(config.weighting_name, config.weighting_args)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"weighting_args: {error}") from None
+    if components:
+        check_components(rule, components)
+    if rule.needs_validation and not config.validation_tasks:
+        raise UsageError(f"weighting {config.weighting!r} learns from validations: give --validation-tasks 1 or more")
+
+
+def _import_module(what: str, name: str) -> None:
+    """Import the module before the colon, which registers the name after it."""
+    module = name.rpartition(":")[0]
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"{what} {name!r}: {error}") from error
 
 
 def check_algorithm(config: Config) -> None:
@@ -170,12 +211,7 @@ def check_algorithm(config: Config) -> None:
     from corrgrpo_train.advantages import ESTIMATORS, estimate
     from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
 
-    module = config.method.rpartition(":")[0]
-    if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise UsageError(f"method {config.method!r}: {error}") from error
+    _import_module("method", config.method)
     _one_of("method", config.method_name, ESTIMATORS)
     _one_of("objective", config.objective, OBJECTIVES)
     _one_of("aggregation", config.aggregation, AGGREGATIONS)
