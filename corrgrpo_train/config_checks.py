@@ -99,6 +99,11 @@ def check_values(config: Config) -> None:
         )
     if config.aggregation == "constant" and config.aggregation_length is None:
         raise UsageError("aggregation 'constant' needs aggregation_length, its divisor in tokens")
+    if config.track is not None:
+        from corrgrpo_train.trackers import TRACKERS, check_installed
+
+        _one_of("track", config.track, TRACKERS)
+        check_installed(config.track)
     if "reward_weights" in config.env_args:
         raise UsageError("env_args must not hold reward_weights: give them as reward_weights (--reward-weights)")
 
