@@ -47,4 +47,7 @@ __all__ = [
 
 register("RLLA", "corrgrpo_envs.tools.rlla:RLLAEnv")
 register("AgentDojo", "corrgrpo_envs.agents.agentdojo:AgentDojoEnv")
+register("APIBank", "corrgrpo_envs.tools.apibank:APIBankEnv")
+register("ASB", "corrgrpo_envs.agents.asb:ASBEnv")
+register("InjecAgent", "corrgrpo_envs.agents.injecagent:InjecAgentEnv")
 register("CorrelatedBandit", "corrgrpo_envs.synthetic.bandit:CorrelatedBandit")

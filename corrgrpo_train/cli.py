@@ -11,6 +11,7 @@ from typing import Any
 
 from corrgrpo_envs.errors import shown, suggestion
 from corrgrpo_train import presets
+from corrgrpo_train.bundles import merge
 from corrgrpo_train.config import (
     SECTIONS,
     Config,
@@ -26,14 +27,6 @@ from corrgrpo_train.config import (
 from corrgrpo_train.config_checks import check_values, validate
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.tracking import holds_run
-
-BELONGS = {
-    "env": ("env_args", "reward_weights"),
-    "method": ("method_args",),
-    "weighting": ("weighting_args",),
-    "track": ("track_args",),
-}
-"""Settings that speak of another one: a layer that changes the key drops what lower layers said of these."""
 
 DESCRIPTION = "Train a language model on an environment with several rewards."
 EPILOG = (
@@ -239,19 +232,6 @@ def gather(flags: Flags) -> tuple[Config, list[str]]:
     listed = ", ".join(f"{key}={value}" for key, value in used.items())
     note = f"{why}: profile {name} sets {listed} (flags, --config and --preset override it)"
     return complete(merge([profile, *layers])), [note] if used else []
-
-
-def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge layers of settings, later ones winning; mappings are merged by key."""
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        for owner, owned in BELONGS.items():
-            if owner in layer and owner in merged and layer[owner] != merged[owner]:
-                for name in owned:
-                    merged.pop(name, None)
-        for name, value in layer.items():
-            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
-    return merged
 
 
 def _profile(config: Config) -> tuple[str | None, str]:

@@ -10,13 +10,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import yaml
 
 from corrgrpo_envs.errors import shown, suggestion
 from corrgrpo_envs.registration import full_id
+from corrgrpo_train.bundles import following
 from corrgrpo_train.errors import UsageError
+
+OVERLONG = "overlong"
+"""The component that the trainer adds with `overlong_share`; `reward_weights` may give its weight."""
 
 
 @dataclass(kw_only=True)
@@ -42,13 +46,21 @@ class Config:
     weighting_args: dict[str, Any] = field(default_factory=dict)
     """Options of the weighting."""
     objective: str = "grpo"
-    """Surrogate that the update maximises."""
+    """Surrogate that the update maximises: "grpo", "dapo" or "cispo"."""
+    mode: str | None = None
+    """Published algorithm whose settings are taken where not given: "dapo", "cispo", "gdpo" or "dr_grpo"."""
     model: str = "default"
     """Policy to start from: a hub id or a folder; "default" is a small model that needs no GPU."""
+    lora_rank: int = 0
+    """Rank of a LoRA adapter that is trained in place of the model's weights; 0: train the weights."""
+    lora_alpha: float | None = None
+    """The adapter's output is scaled by lora_alpha / lora_rank; null: twice the rank."""
+    lora_targets: str = "all-linear"
+    """Layers with an adapter, with commas between ("q_proj,v_proj"); "all-linear": all but the output layer."""
     seed: int = 0
     """Seed of everything random in the run."""
     output: str | None = None
-    """Run folder; null: runs/ENV-METHOD-sSEED."""
+    """Run folder; null: runs/ENV-METHOD-sSEED, with the mode before the method."""
     resume: bool = False
     """Continue the run in the run folder from its latest checkpoint."""
 
@@ -60,6 +72,14 @@ class Config:
     """Episodes per group."""
     updates_per_rollout: int = 1
     """Optimiser updates on each rollout, each on its own part of it."""
+    dynamic_sampling: str | None = None
+    """Groups in which this is equal for all episodes are replaced: "reward" or a component's name; null: none are."""
+    dynamic_sampling_attempts: int = 10
+    """Rollouts per step at most; then groups without differences fill what is still missing."""
+    overlong_share: float = 0.0
+    """Last share of overlong_length over which component "overlong" falls from 0 to -1; 0: no such component."""
+    overlong_length: int | None = None
+    """Sampled tokens of an episode at which the penalty is full; null: max_new_tokens."""
 
     max_prompt_tokens: int = 2048
     """Longest first prompt in tokens; tasks with a longer one are left out and counted."""
@@ -85,7 +105,17 @@ class Config:
     clip_low: float = 0.2
     """Probability ratios are clipped below at 1 - clip_low."""
     clip_high: float = 0.2
-    """Probability ratios are clipped above at 1 + clip_high."""
+    """Probability ratios are clipped above at 1 + clip_high; objective "dapo": 0.28."""
+    cispo_max_ratio: float | None = None
+    """Largest importance weight of objective "cispo"; null: 5."""
+    kl_coefficient: float = 0.0
+    """Weight of the divergence (k3) from the policy before reinforcement learning; 0: no reference policy."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
+    importance_correction: str = "none"
+    """Correction for an engine that computes other probabilities than the update: "none", "truncate" or "mask"."""
+    importance_cap: float | None = None
+    """Largest importance weight of the correction; null: 2."""
     aggregation: str = "sequence"
     """Mean of the loss: per completion ("sequence"), token ("token") or aggregation_length ("constant")."""
     aggregation_length: int | None = None
@@ -126,6 +156,8 @@ class Config:
 
     token_budget: int = 4096
     """Tokens per micro-batch; smaller takes less memory."""
+    gradient_checkpointing: bool = False
+    """Keep only the inputs of layers for the backward pass: less memory, up to a third more time."""
     shared_prompts: bool = True
     """Compute the prompt of a group once for all its completions."""
     autocast: str = "auto"
@@ -136,10 +168,23 @@ class Config:
     """CPU threads of the tensor library; null: its own choice."""
     env_workers: int = 1
     """Threads that step environments."""
+    env_timeout: float | None = 600.0
+    """Seconds after which a call of an environment counts as failed; null: wait, in the caller's thread."""
+
+    def __new__(cls, **given: Any) -> Self:
+        """Remember which settings were given: a mode decides the others alone."""
+        config = super().__new__(cls)
+        config.__dict__["_given"] = frozenset(given)
+        return config
 
     def __post_init__(self) -> None:
+        given = self.__dict__.pop("_given")
         for name, hint in field_types().items():
             setattr(self, name, typed(name, getattr(self, name), hint))
+        for name, value in following({name: getattr(self, name) for name in given}).items():
+            setattr(self, name, value)
+        if self.mode is not None and self.aggregation == "constant" and self.aggregation_length is None:
+            self.aggregation_length = self.max_new_tokens
 
     @property
     def env_id(self) -> str:
@@ -148,8 +193,11 @@ class Config:
 
     @property
     def env_arguments(self) -> dict[str, Any]:
-        """What the environment's constructor is called with, reward weights included."""
-        return {**self.env_args, **({"reward_weights": dict(self.reward_weights)} if self.reward_weights else {})}
+        """What the environment's constructor is called with, the weights of its own components included."""
+        weights = dict(self.reward_weights)
+        if self.overlong_share:
+            weights.pop(OVERLONG, None)
+        return {**self.env_args, **({"reward_weights": weights} if weights else {})}
 
     @property
     def method_name(self) -> str:
@@ -162,10 +210,15 @@ class Config:
         return self.weighting.rpartition(":")[2]
 
     @property
+    def algorithm(self) -> str:
+        """The estimator's name, with the mode before it where that says more."""
+        return self.method_name if self.mode in (None, self.method_name) else f"{self.mode} {self.method_name}"
+
+    @property
     def run_dir(self) -> Path:
         """The run folder."""
         name = re.split("[:/]", self.env)[-1]
-        return Path(self.output or f"runs/{name}-{self.method_name}-s{self.seed}")
+        return Path(self.output or f"runs/{name}-{self.algorithm.replace(' ', '-')}-s{self.seed}")
 
 
 SECTIONS = {
@@ -193,6 +246,8 @@ NEUTRAL = frozenset(
         "track_args",
         "quiet",
         "env_workers",
+        "env_timeout",
+        "mode",
     }
 )
 """Fields that may differ when a run is continued: they do not change any step's results."""

@@ -8,18 +8,24 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from corrgrpo_envs import RewardSpec
 from corrgrpo_envs.errors import shown, unknown
-from corrgrpo_train.config import Config
+from corrgrpo_train.bundles import MODES
+from corrgrpo_train.config import OVERLONG, Config
 from corrgrpo_train.errors import UsageError
 
 AUTOCASTS = ("auto", "bf16", "off")
 
 _AT_LEAST = {
+    "lora_rank": 0,
     "seed": 0,
     "steps": 0,
     "groups_per_step": 1,
     "group_size": 1,
     "updates_per_rollout": 1,
+    "dynamic_sampling_attempts": 1,
+    "overlong_share": 0,
+    "overlong_length": 1,
     # Below, logits divided by it leave the range of the numbers.
     "temperature": 1e-3,
     "max_prompt_tokens": 1,
@@ -32,6 +38,10 @@ _AT_LEAST = {
     "warmup_steps": 0,
     "clip_low": 0,
     "clip_high": 0,
+    "cispo_max_ratio": 1,
+    "kl_coefficient": 0,
+    "entropy_coefficient": 0,
+    "importance_cap": 1,
     "aggregation_length": 1,
     "warm_start": 0,
     "warm_start_batch": 1,
@@ -47,20 +57,21 @@ _AT_LEAST = {
     "env_workers": 1,
 }
 # Of generators' seeds; of threads more than any machine has cores (the tensor library crashes at too many).
-_AT_MOST = {"seed": 2**63 - 1, "threads": 1024}
-_ABOVE_ZERO = ("max_grad_norm",)
+_AT_MOST = {"seed": 2**63 - 1, "threads": 1024, "overlong_share": 1}
+_ABOVE_ZERO = ("max_grad_norm", "lora_alpha", "env_timeout")
 _BELOW_ONE = ("beta1", "beta2")
 
 
 def validate(config: Config) -> None:
     """Check everything that can be checked without a model: values, the environment, the algorithm.
 
-    Quick checks come first; the algorithm needs torch, so it comes last.
+    Quick checks come first.
 
     Raises:
         UsageError: for the first thing that is wrong.
     """
     check_values(config)
+    check_device(config)
     check_weighting(config, check_environment(config))
     check_algorithm(config)
 
@@ -80,8 +91,9 @@ def check_values(config: Config) -> None:
         if value is not None and value > high:
             raise UsageError(f"{name} must be at most {high}, not {shown(value)}")
     for name in _ABOVE_ZERO:
-        if not 0 < getattr(config, name) < math.inf:
-            raise UsageError(f"{name} must be above 0 and finite, not {getattr(config, name)}")
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
+            raise UsageError(f"{name} must be above 0 and finite, not {value}")
     for name in _BELOW_ONE:
         if not getattr(config, name) < 1:
             raise UsageError(f"{name} must be below 1, not {getattr(config, name)}")
@@ -91,6 +103,7 @@ def check_values(config: Config) -> None:
         if not math.isfinite(weight):
             raise UsageError(f"reward_weights.{name} must be finite, not {weight}")
     _check_names(config)
+    _check_without_effect(config)
     _check_output(config.run_dir)
     if config.max_episode_tokens is not None and config.max_episode_tokens <= config.max_prompt_tokens:
         raise UsageError(
@@ -104,11 +117,28 @@ def check_values(config: Config) -> None:
 
         _one_of("track", config.track, TRACKERS)
         check_installed(config.track)
+    if config.dynamic_sampling is not None and config.group_size < 2:
+        raise UsageError("dynamic_sampling needs a group_size of at least 2: one episode never differs")
     if "reward_weights" in config.env_args:
         raise UsageError("env_args must not hold reward_weights: give them as reward_weights (--reward-weights)")
 
 
+def _check_without_effect(config: Config) -> None:
+    """Check that no setting was changed that the others make idle."""
+    idle = [
+        ("aggregation_length", config.aggregation == "constant", "aggregation 'constant'"),
+        ("importance_cap", config.importance_correction != "none", "importance_correction 'truncate' or 'mask'"),
+        ("dynamic_sampling_attempts", config.dynamic_sampling is not None, "dynamic_sampling"),
+        ("overlong_length", config.overlong_share > 0, "overlong_share"),
+    ]
+    for name, used, needed in idle:
+        if not used and getattr(config, name) != getattr(Config, name):
+            raise UsageError(f"{name} has no effect without {needed}: set that, or leave {name} out")
+
+
 def _check_names(config: Config) -> None:
+    if config.mode is not None:
+        _one_of("mode", config.mode, MODES)
     _one_of("autocast", config.autocast, AUTOCASTS)
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", config.device):
         _one_of("device", config.device, ("auto", "cpu", "cuda", "cuda:N", "mps"))
@@ -155,6 +185,18 @@ def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
         raise UsageError(str(unknown(what, value, names)))
 
 
+def check_device(config: Config) -> None:
+    """Check that this machine has the device.
+
+    Raises:
+        UsageError: if it has not.
+    """
+    from corrgrpo_train.device import chosen_device
+    from corrgrpo_train.models.load import usable_device
+
+    usable_device(chosen_device(config.device))
+
+
 def check_environment(config: Config) -> list[str]:
     """Make the environment once, as training will, and close it.
 
@@ -162,13 +204,20 @@ def check_environment(config: Config) -> list[str]:
         The names of its reward components; none where it does not tell them before the first step.
 
     Raises:
-        UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments.
+        UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments; if it says
+            which components it has and dynamic sampling is to look at another one.
     """
+    from corrgrpo_train.rollout.dynamic_sampling import REWARD
     from corrgrpo_train.rollout.environment import EpisodeRunner
 
     runner = EpisodeRunner(config.env, config.env_arguments)
-    names = list(getattr(getattr(runner.env.unwrapped, "reward_spec", None), "names", ()))
+    spec = getattr(runner.env.unwrapped, "reward_spec", None)
     runner.close()
+    if not isinstance(spec, RewardSpec):
+        return []
+    names = [*spec.names, *([OVERLONG] if config.overlong_share else [])]
+    if config.dynamic_sampling is not None:
+        _one_of("dynamic_sampling", config.dynamic_sampling, [REWARD, *names])
     return names
 
 
@@ -214,12 +263,14 @@ def check_algorithm(config: Config) -> None:
         UsageError: if one is unknown, or the module that should register the estimator cannot be imported.
     """
     from corrgrpo_train.advantages import ESTIMATORS, estimate
-    from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
+    from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES
 
     _import_module("method", config.method)
     _one_of("method", config.method_name, ESTIMATORS)
     _one_of("objective", config.objective, OBJECTIVES)
+    _check_objective_options(config)
     _one_of("aggregation", config.aggregation, AGGREGATIONS)
+    _one_of("importance_correction", config.importance_correction, IMPORTANCE_CORRECTIONS)
     try:
         ESTIMATORS[config.method_name].check_options(config.method_args)
         if config.method_args:
@@ -227,3 +278,18 @@ def check_algorithm(config: Config) -> None:
             estimate(config.method_name, [[0.0], [1.0]], [0, 0], [1.0], lengths=[1, 1], **config.method_args)
     except ValueError as error:
         raise UsageError(f"method_args: {error}") from None
+
+
+def _check_objective_options(config: Config) -> None:
+    """Check that no option was changed that only other objectives have."""
+    from corrgrpo_train.objectives import OBJECTIVES, options_of
+
+    own = options_of(config.objective)
+    for other in OBJECTIVES:
+        for name in options_of(other):
+            if name not in own and getattr(config, name) != getattr(Config, name):
+                having = " or ".join(repr(key) for key in OBJECTIVES if name in options_of(key))
+                raise UsageError(
+                    f"{name} has no effect with objective {config.objective!r}: it belongs to {having}; leave it out "
+                    "or take another --objective"
+                )

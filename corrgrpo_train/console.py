@@ -44,7 +44,7 @@ class Console:
             output: where to write; None is standard output.
             clock: seconds, for the remaining time.
         """
-        self._title = f"{config.env}, {config.method_name}, seed {config.seed}"
+        self._title = f"{config.env}, {config.algorithm}, seed {config.seed}"
         self._quiet = config.quiet if quiet is None else quiet
         if output is None:
             output = rich.console.Console(highlight=False)

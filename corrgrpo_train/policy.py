@@ -1,55 +1,64 @@
 """The policy: a causal language model and the log-probabilities of given tokens under it."""
 
+import copy
 import logging
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from corrgrpo_train.models.layers import recompute_layers
+from corrgrpo_train.models.lora import Adapter, merged_weights
 from corrgrpo_train.packing import MicroBatch, micro_batches
 from corrgrpo_train.rollout.episode import TokenSequence
+from corrgrpo_train.scoring import CHUNK, Scorer, TokenScores
 
 logger = logging.getLogger(__name__)
-
-_CHUNK = 512  # tokens whose logits exist at one time
-
-
-@dataclass(frozen=True, slots=True)
-class TokenScores:
-    """What the policy says of a micro-batch's sampled tokens.
-
-    Attributes:
-        logprobs: (T,) float32 log-probabilities at the sampling temperature, with gradient where enabled.
-        entropies: (T,) float32 entropies of the distributions they were drawn from, same temperature.
-    """
-
-    logprobs: Tensor
-    entropies: Tensor
 
 
 class Policy:
     """Scores tokens under a model, with logits of a few hundred tokens at a time.
 
     Attributes:
+        model: the transformers model; with LoRA its layers carry the adapter.
+        adapter: its LoRA adapter, or None where all weights are trained.
         shares_prompts: rows may hold several completions of one prompt. Found out by comparison with plain rows
             when the policy is made, for a model may ignore or refuse such a mask.
     """
 
-    def __init__(self, model: Any, *, autocast: torch.dtype | None = None, share_prompts: bool = True) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        autocast: torch.dtype | None = None,
+        share_prompts: bool = True,
+        adapter: Adapter | None = None,
+        gradient_checkpointing: bool = False,
+        chunk: int = CHUNK,
+    ) -> None:
         """Wrap a transformers causal language model.
 
         Args:
             model: float32 weights; stays in evaluation mode, for dropout would change the ratio to the old policy.
             autocast: float type of the training passes; None computes in the weights' own.
             share_prompts: False gives each sequence a row of its own.
+            adapter: the LoRA adapter in the model's layers, where only that is trained.
+            gradient_checkpointing: keep only the inputs of layers for the backward pass: less memory, more time.
+            chunk: tokens whose logits exist at one time.
+
+        Raises:
+            UsageError: if gradient checkpointing is asked of a model that does not mark its layers.
         """
-        self.model, self.autocast = model.eval(), autocast
-        self.body, self.head = model.get_decoder(), model.get_output_embeddings()
-        self.shares_prompts, self._splits_head = False, False
+        self.model, self.adapter, self.autocast = model.eval(), adapter, autocast
+        self.shares_prompts = False
+        self._scorer = Scorer(model, chunk).eval()
+        self._frozen: Scorer | None = None
         self._probe(share_prompts)
+        if gradient_checkpointing:
+            recompute_layers(model)
 
     @property
     def device(self) -> torch.device:
@@ -57,27 +66,58 @@ class Policy:
         device: torch.device = self.model.device
         return device
 
-    def score(self, batch: MicroBatch, temperature: float) -> TokenScores:
-        """Log-probabilities and entropies of the batch's sampled tokens."""
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The weights that are trained: all of the model's, with LoRA the adapter's."""
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    def plain_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights under the plain model's names, the adapter added in: what an engine elsewhere must load."""
+        return merged_weights(self.model)
+
+    def save_pretrained(self, folder: str) -> None:
+        """Write a Hugging Face folder of the model, or of the adapter alone."""
+        (self.model if self.adapter is None else self.adapter).save_pretrained(folder)
+
+    def score(self, batch: MicroBatch, temperature: float, entropy_gradient: bool = False) -> TokenScores:
+        """Log-probabilities and entropies of the batch's sampled tokens.
+
+        Args:
+            batch: rows of tokens.
+            temperature: the logits are divided by it.
+            entropy_gradient: give the entropies a gradient as well, for an entropy bonus.
+        """
         batch = _moved(batch, self.device)
         with self._cast():
-            if self._splits_head:
-                hidden = self._run(self.body, batch).last_hidden_state[batch.rows, batch.sources]
-                head = self.head
-            else:
-                hidden = self._run(self.model, batch).logits[batch.rows, batch.sources]
-                head = torch.nn.Identity()
-            pieces = [
-                # Recomputed in the backward pass: a whole batch of logits would be the largest thing in memory.
-                checkpoint(_token_scores, head, states, targets, temperature, use_reentrant=False)
-                for states, targets in zip(torch.split(hidden, _CHUNK), torch.split(batch.targets, _CHUNK), strict=True)
-            ]
-        logprobs, entropies = zip(*pieces, strict=True)
-        return TokenScores(torch.cat(logprobs), torch.cat(entropies))
+            scores: TokenScores = self._scorer(batch, temperature, entropy_gradient)
+        return scores
 
-    def _run(self, module: Any, batch: MicroBatch) -> Any:
-        mask = batch.mask if batch.shared else (batch.segments >= 0).long()
-        return module(input_ids=batch.input_ids, attention_mask=mask, position_ids=batch.position_ids, use_cache=False)
+    def freeze_reference(self) -> None:
+        """Make the weights of this moment those that `reference` scores under.
+
+        Costs a second copy of the model. With LoRA it does nothing: the reference is the model without the adapter.
+        """
+        if self.adapter is None:
+            frozen = copy.deepcopy(self._scorer)
+            self._frozen = frozen.requires_grad_(False)
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """Score under the reference policy, without gradient, for as long as the context lasts.
+
+        The reference is the model without its adapter, or else the copy that `freeze_reference` made.
+
+        Raises:
+            RuntimeError: if no reference has been made.
+        """
+        if self.adapter is None and self._frozen is None:
+            raise RuntimeError("there is no reference policy: call freeze_reference first")
+        current = self._scorer
+        with torch.no_grad(), nullcontext() if self.adapter is None else self.adapter.switched_off():
+            try:
+                self._scorer = self._frozen or current
+                yield
+            finally:
+                self._scorer = current
 
     def _cast(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.autocast is None else torch.autocast(self.device.type, dtype=self.autocast)
@@ -96,10 +136,10 @@ class Policy:
                 TokenSequence(prompt + end, [False] * 9 + [True] * len(end), [0.0] * (9 + len(end))) for end in ends
             ]
             plain = torch.cat([self.score(b, 1.0).logprobs for b in micro_batches(probe, [0, 0], 12, shared=False)])
-            self._splits_head = True
+            self._scorer.splits_head = True
             if not self._agrees(probe, plain, shared=False):
                 # Some models scale or cap the logits after the head; they keep their own forward pass.
-                self._splits_head = False
+                self._scorer.splits_head = False
             self.shares_prompts = share_prompts and self._agrees(probe, plain, shared=True)
             if share_prompts and not self.shares_prompts:
                 logger.warning("%s can't share prompts in a row; plain batches are used", type(self.model).__name__)
@@ -114,15 +154,6 @@ class Policy:
             logger.info("probe of %s: %s", type(self.model).__name__, error)
             return False
         return scores.shape == plain.shape and bool(torch.allclose(scores, plain, atol=1e-4, rtol=1e-4))
-
-
-def _token_scores(head: Any, states: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    logits = head(states).float() / temperature
-    normaliser = torch.logsumexp(logits, dim=-1)
-    logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
-    with torch.no_grad():
-        entropies = normaliser - (torch.softmax(logits, dim=-1) * logits).sum(-1)
-    return logprobs, entropies
 
 
 def _moved(batch: MicroBatch, device: torch.device) -> MicroBatch:

@@ -25,22 +25,23 @@ from corrgrpo_train.checkpoint import (
 from corrgrpo_train.component_gradients import gradient_products
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
-from corrgrpo_train.device import chosen_autocast, chosen_device
+from corrgrpo_train.device import chosen_device
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.estimating import estimated
 from corrgrpo_train.measures import step_metrics
-from corrgrpo_train.models import load_policy_model
-from corrgrpo_train.policy import Policy
+from corrgrpo_train.reference import keep_reference, restore_reference
 from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
 from corrgrpo_train.run_state import check_state
+from corrgrpo_train.starting_policy import starting_policy
+from corrgrpo_train.step_rollout import rollout_step
 from corrgrpo_train.tracking import Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
-from corrgrpo_train.warm_start import reference_sequences, supervised_steps
+from corrgrpo_train.warm_start import References, reference_sequences, supervised_steps
 from corrgrpo_train.weighting import Weighting, make_rule
 
 logger = logging.getLogger(__name__)
@@ -88,18 +89,13 @@ class Trainer:
         if config.resume:
             closing.callback(RunLock(config.run_dir).close)
         self.checkpoint = _resumed(config) if config.resume else None
-        source = config.model if self.checkpoint is None else str(self.checkpoint.policy_dir)
-        loaded = load_policy_model(source, device=device, seed=config.seed, progress=self.console.note)
+        saved = None if self.checkpoint is None else self.checkpoint.policy_dir
+        self.policy, loaded = starting_policy(config, saved, device, self.console.note)
         self.tokenizer = loaded.tokenizer
         self.chat = Chat(loaded.tokenizer, loaded.stop_token_ids)
-        self.policy = Policy(
-            loaded.model,
-            autocast=chosen_autocast(config.autocast, device),
-            share_prompts=config.shared_prompts,
-        )
         self.engine = TransformersEngine(loaded.model, sorted(self.chat.eos_ids))
         self.optimizer = torch.optim.AdamW(
-            loaded.model.parameters(),
+            self.policy.parameters(),
             lr=config.learning_rate,
             betas=(config.beta1, config.beta2),
             weight_decay=config.weight_decay,
@@ -114,6 +110,7 @@ class Trainer:
         shared: dict[str, Any] = {
             "max_prompt_tokens": config.max_prompt_tokens,
             "workers": config.env_workers,
+            "timeout": config.env_timeout,
         }
         self.sampler = GroupSampler(
             config.env,
@@ -141,7 +138,9 @@ class Trainer:
             closing.callback(self.validator.close)
         # Before the run folder is made: an environment without references leaves nothing behind.
         needed = config.warm_start if self.checkpoint is None else 0
-        self.references = reference_sequences(self.sampler, self.chat, needed) if needed else []
+        self.references = References()
+        if needed:
+            self.references = reference_sequences(self.sampler, self.chat, needed, self.limits.episode_tokens)
         self.weighting = Weighting(make_rule(config.weighting_name, config.weighting_args))
         self.best = -math.inf
         self.validated_at: int | None = None
@@ -164,6 +163,8 @@ class Trainer:
             if config.warm_start:
                 self._warm_start()
                 self._validate(0, "warm_start")
+            if config.kl_coefficient:
+                keep_reference(self.policy, config.run_dir)
             self._save(0)
             start = 0
         for step in range(start + 1, config.steps + 1):
@@ -180,9 +181,8 @@ class Trainer:
         config = self.config
         timings: dict[str, float] = {}
         with _timed(timings, "seconds/rollout"):
-            episodes = self.sampler.rollout(
-                self.engine, self.limits, temperature=config.temperature, key=(config.seed, step)
-            )
+            drawn = rollout_step(self.sampler, self.engine, self.limits, config, step)
+            episodes = drawn.episodes
         with _timed(timings, "seconds/update"):
             weights = self.weighting.weigh(episodes, step)
             names, result = estimated(episodes, config, step)
@@ -200,7 +200,7 @@ class Trainer:
             learned = update(self.policy, self.optimizer, samples, config, done=(step - 1) * config.updates_per_rollout)
             self.engine.update_weights()
         self.had_signal = self.had_signal or any(advantages)
-        metrics = {**step_metrics(episodes, names, result, learned), **weights}
+        metrics = step_metrics(episodes, names, result, {**drawn.counts, **learned, **weights})
         metrics["tasks/position"] = float(self.sampler.position)
         metrics["tasks/too_long"] = float(self.sampler.too_long)
         tokens = sum(episode.tokens.completion_length for episode in episodes)
@@ -213,7 +213,9 @@ class Trainer:
 
     def _warm_start(self) -> None:
         config = self.config
-        sequences = self.references
+        sequences, too_long = self.references.sequences, self.references.too_long
+        if too_long:
+            self.console.note(f"{too_long} reference answers are longer than an episode may be and are left out")
         if len(sequences) < config.warm_start:
             self.console.note(f"the environment has only {len(sequences)} reference answers for the warm start")
         losses = supervised_steps(
@@ -264,7 +266,7 @@ class Trainer:
         save_checkpoint(
             self.config.run_dir,
             step,
-            model=self.policy.model,
+            model=self.policy,
             tokenizer=self.tokenizer,
             optimizer_state=self.optimizer.state_dict(),
             state=state,
@@ -288,6 +290,8 @@ class Trainer:
         self.sampler.position, self.sampler.too_long = state["position"], state["too_long"]
         self.best = -math.inf if state["best"] is None else state["best"]
         self.had_signal, self.validations = state["had_signal"], state["validations"]
+        if self.config.kl_coefficient:
+            restore_reference(self.policy, self.config.run_dir)
         self.console.note(f"continuing after step {self.checkpoint.step}")
         return self.checkpoint.step
 

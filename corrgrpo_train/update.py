@@ -3,16 +3,17 @@
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from corrgrpo_train.config import Config
-from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES
+from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES, kl_k3, options_of
 from corrgrpo_train.packing import MicroBatch, micro_batches
 from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.episode import TokenSequence
+from corrgrpo_train.update_sums import TokenSums
 
 logger = logging.getLogger(__name__)
 
@@ -32,30 +33,21 @@ class Sample:
     advantage: float
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Sums over the tokens of an update, for logging."""
-
-    tokens: int = 0
-    entropy: float = 0.0
-    clipped: float = 0.0
-    ratio: float = 0.0
-    mismatch: float = 0.0
-    loss: float = 0.0
-    skipped: int = 0
-    grad_norms: list[float] = field(default_factory=list)
-
-
 def update(
-    policy: Policy, optimizer: torch.optim.Optimizer, samples: Sequence[Sample], config: Config, *, done: int
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    samples: Sequence[Sample],
+    config: Config,
+    *,
+    done: int,
 ) -> dict[str, float]:
     """Improve the policy on a rollout.
 
     Args:
-        policy: changed in place.
+        policy: changed in place; has a reference policy where `kl_coefficient` is not 0.
         optimizer: over the policy's parameters.
-        samples: every scored episode; those with advantage 0 are left out of the backward pass but count in every
-            normaliser.
+        samples: every scored episode; those with advantage 0 count in every normaliser, and are left out of the
+            backward pass where neither KL nor entropy has a part in the loss.
         config: settings of the objective and the optimiser.
         done: optimiser updates before this call, for the learning rate's warm-up.
 
@@ -67,8 +59,8 @@ def update(
     if config.updates_per_rollout > 1:
         # Before the first update; with a single one the current log-probabilities, detached, are the old ones.
         for part in parts:
-            part.old_logprobs = [_old_logprobs(policy, batch, config) for batch in part.batches]
-    sums = _Sums()
+            part.old_logprobs = [_logprobs(policy, batch, config) for batch in part.batches]
+    sums = TokenSums()
     for number, part in enumerate(parts):
         if not part.batches:
             continue
@@ -77,10 +69,8 @@ def update(
         scale = min(1.0, (done + number + 1) / config.warmup_steps) if config.warmup_steps else 1.0
         for settings in optimizer.param_groups:
             settings["lr"] = config.learning_rate * scale
-        norm = clipped_step(policy, optimizer, config.max_grad_norm)
-        sums.grad_norms.append(norm)
-        sums.skipped += not math.isfinite(norm)
-    return _metrics(sums)
+        sums.add_update(clipped_step(policy, optimizer, config.max_grad_norm))
+    return sums.metrics()
 
 
 def clipped_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
@@ -89,7 +79,7 @@ def clipped_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm
     A gradient that is not finite is thrown away: the step would make every weight nan, for good, and the next
     checkpoints with it.
     """
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), max_grad_norm))
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm))
     if math.isfinite(norm):
         optimizer.step()
     else:
@@ -126,7 +116,8 @@ def _parts(samples: Sequence[Sample], count: int) -> list[list[Sample]]:
 
 def _prepared(policy: Policy, samples: Sequence[Sample], config: Config) -> _Part:
     lengths = torch.tensor([sample.tokens.completion_length for sample in samples])
-    live = [index for index, sample in enumerate(samples) if sample.advantage != 0]
+    everything = config.kl_coefficient != 0 or config.entropy_coefficient != 0
+    live = [index for index, sample in enumerate(samples) if everything or sample.advantage != 0]
     sequences = [samples[index].tokens for index in live]
     weights = AGGREGATIONS[config.aggregation](lengths, config.aggregation_length) if samples else lengths.double()
     batches = micro_batches(
@@ -142,51 +133,50 @@ def _prepared(policy: Policy, samples: Sequence[Sample], config: Config) -> _Par
 
 
 @torch.no_grad()
-def _old_logprobs(policy: Policy, batch: MicroBatch, config: Config) -> Tensor:
+def _logprobs(policy: Policy, batch: MicroBatch, config: Config) -> Tensor:
     return policy.score(batch, config.temperature).logprobs
 
 
 def _backward(
-    policy: Policy, batch: MicroBatch, old_logprobs: Tensor | None, part: _Part, config: Config, sums: _Sums
+    policy: Policy,
+    batch: MicroBatch,
+    old_logprobs: Tensor | None,
+    part: _Part,
+    config: Config,
+    sums: TokenSums,
 ) -> None:
     """Add a micro-batch's gradient and its sums."""
-    scores = policy.score(batch, config.temperature)
+    reference_logprobs = None
+    if config.kl_coefficient:
+        with policy.reference():
+            reference_logprobs = policy.score(batch, config.temperature).logprobs
+    scores = policy.score(batch, config.temperature, entropy_gradient=config.entropy_coefficient != 0)
     device = scores.logprobs.device
     old = scores.logprobs.detach() if old_logprobs is None else old_logprobs
+    options = {name: getattr(config, name) for name in options_of(config.objective)}
     surrogate = OBJECTIVES[config.objective](
         scores.logprobs,
         old,
         part.advantages[batch.owners].to(device),
-        clip_low=config.clip_low,
-        clip_high=config.clip_high,
+        **{name: value for name, value in options.items() if value is not None},
     )
-    loss = (surrogate.losses * part.weights[batch.owners].to(device, torch.float32)).sum()
+    behaviour = _behaviour(batch, part).to(device)
+    cap = {} if config.importance_cap is None else {"importance_cap": config.importance_cap}
+    importance = IMPORTANCE_CORRECTIONS[config.importance_correction](old, behaviour, **cap)
+    weights = part.weights[batch.owners].to(device, torch.float32)
+    policy_loss = (surrogate.losses * importance * weights).sum()
+    loss = policy_loss
+    divergence = None
+    if reference_logprobs is not None:
+        divergence = kl_k3(scores.logprobs, reference_logprobs)
+        loss = loss + config.kl_coefficient * (divergence * weights).sum()
+    if config.entropy_coefficient:
+        loss = loss - config.entropy_coefficient * (scores.entropies * weights).sum()
     loss.backward()  # type: ignore[no-untyped-call]
-    behaviour = torch.tensor(
-        [
-            part.sequences[owner].behaviour_logprobs[place]
-            for owner, place in zip(batch.owners.tolist(), batch.places.tolist(), strict=True)
-        ]
-    )
-    sums.tokens += len(batch.targets)
-    sums.loss += float(loss.detach())
-    sums.entropy += float(scores.entropies.sum())
-    sums.clipped += float(surrogate.clipped.sum())
-    sums.ratio += float(surrogate.ratios.sum())
-    sums.mismatch += float((old.cpu() - behaviour).abs().sum())
+    sums.add_tokens(surrogate, scores.entropies, divergence, importance, (old - behaviour).abs(), policy_loss)
 
 
-def _metrics(sums: _Sums) -> dict[str, float]:
-    def per_token(value: float) -> float:
-        return value / sums.tokens if sums.tokens else math.nan
-
-    return {
-        "loss/policy": sums.loss / len(sums.grad_norms) if sums.grad_norms else math.nan,
-        "policy/entropy": per_token(sums.entropy),
-        "policy/clip_share": per_token(sums.clipped),
-        "policy/ratio_mean": per_token(sums.ratio),
-        "policy/engine_mismatch": per_token(sums.mismatch),
-        "policy/grad_norm": max(filter(math.isfinite, sums.grad_norms), default=math.nan),
-        "policy/updates_skipped": float(sums.skipped),
-        "tokens/trained": float(sums.tokens),
-    }
+def _behaviour(batch: MicroBatch, part: _Part) -> Tensor:
+    """The engine's log-probabilities of the batch's sampled tokens, (T,)."""
+    places = zip(batch.owners.tolist(), batch.places.tolist(), strict=True)
+    return torch.tensor([part.sequences[owner].behaviour_logprobs[place] for owner, place in places])

@@ -31,6 +31,7 @@ class Validator:
         tasks: int,
         max_prompt_tokens: int,
         workers: int = 1,
+        timeout: float | None = None,
     ) -> None:
         """Choose the tasks.
 
@@ -42,6 +43,7 @@ class Validator:
             tasks: how many; all where the split has fewer.
             max_prompt_tokens: tasks with a longer first prompt are passed over.
             workers: threads in which environments step.
+            timeout: seconds after which a call of an environment counts as failed; None waits for ever.
 
         Raises:
             UsageError: if the split is refused or the environment can't be made with a split.
@@ -50,7 +52,14 @@ class Validator:
         held_out = {**env_args, "split": split}
         try:
             probe = GroupSampler(
-                env, held_out, chat, groups=1, group_size=1, max_prompt_tokens=max_prompt_tokens, seed=0
+                env,
+                held_out,
+                chat,
+                groups=1,
+                group_size=1,
+                max_prompt_tokens=max_prompt_tokens,
+                seed=0,
+                timeout=timeout,
             )
         except UsageError as error:
             raise UsageError(
@@ -79,6 +88,7 @@ class Validator:
             max_prompt_tokens=max_prompt_tokens,
             seed=0,
             workers=workers,
+            timeout=timeout,
         )
 
     def run(self, engine: Engine, limits: Limits) -> tuple[dict[str, float], list[Episode]]:

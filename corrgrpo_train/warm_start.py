@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -18,24 +19,50 @@ from corrgrpo_train.update import clipped_step
 logger = logging.getLogger(__name__)
 
 
-def reference_sequences(sampler: GroupSampler, chat: Chat, count: int) -> list[TokenSequence]:
+@dataclass(frozen=True, slots=True)
+class References:
+    """Reference answers to imitate.
+
+    Attributes:
+        sequences: their tokens, prompts included.
+        too_long: how many more were left out because they are longer than an episode may be.
+    """
+
+    sequences: list[TokenSequence] = field(default_factory=list)
+    too_long: int = 0
+
+
+def reference_sequences(sampler: GroupSampler, chat: Chat, count: int, longest: int) -> References:
     """Tokenise the reference answers of the first `count` tasks in the sampler's order.
 
     The tasks that are drawn count as met: training goes on after them.
 
+    Args:
+        sampler: draws the tasks.
+        chat: the policy's chat template.
+        count: how many answers; fewer where the environment has fewer.
+        longest: an answer of more tokens, its prompt included, is left out and counted: the model has no room for it.
+
     Raises:
-        UsageError: if the environment has no references.
+        UsageError: if the environment has no references, or none that is short enough.
     """
     sequences: list[TokenSequence] = []
+    too_long = 0
     for _ in range(sampler.tasks or count):
         if len(sequences) == count:
             break
         sequence = _sequence(sampler.runners[0], sampler, chat)
-        if sequence is not None:
+        if sequence is not None and len(sequence) <= longest:
             sequences.append(sequence)
+        too_long += sequence is not None and len(sequence) > longest
+    if not sequences and too_long:
+        raise UsageError(
+            f"all {too_long} reference answers for the warm start are longer than an episode may be, {longest} tokens "
+            "(max_episode_tokens, or the model's context); raise it, or use --warm-start 0"
+        )
     if not sequences:
         raise UsageError("warm_start needs reference answers and this environment has none; use --warm-start 0")
-    return sequences
+    return References(sequences, too_long)
 
 
 def _sequence(runner: EpisodeRunner, sampler: GroupSampler, chat: Chat) -> TokenSequence | None:
@@ -50,7 +77,7 @@ def _sequence(runner: EpisodeRunner, sampler: GroupSampler, chat: Chat) -> Token
 def _acted_out(runner: EpisodeRunner, start: Start, chat: Chat) -> TokenSequence | None:
     observation = runner.reset(start)
     reference = getattr(runner.env.unwrapped, "reference", None)
-    turns: Sequence[str] | None = checked(reference) if callable(reference) else None
+    turns: Sequence[str] | None = checked(lambda: runner.call(reference)) if callable(reference) else None
     if not turns:
         return None
     if not isinstance(turns, tuple | list) or not all(isinstance(text, str) for text in turns):
@@ -83,7 +110,7 @@ def supervised_steps(
     token_budget: int,
 ) -> Iterator[float]:
     """Minimise the mean cross-entropy of the reference tokens; yield each step's loss in nats per token."""
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.0)
     for _ in range(epochs):
         for start in range(0, len(sequences), batch):
             chunk = sequences[start : start + batch]

@@ -5,31 +5,17 @@ An episode is the `info` of its last step (or any mapping with its `task_id`, `s
 utility and without attack success, and stays in every denominator.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import Any
 
 from corrgrpo_envs.agents.cases import Case, case_of
+from corrgrpo_envs.intervals import Estimate, estimate
+
+__all__ = ["Estimate", "Result", "by_attack", "by_suite", "estimate", "result_of", "summary"]
 
 _CHECK_FAILED = ("utility_check_failed", "attack_check_failed")
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over episodes with a confidence interval.
-
-    Attributes:
-        value: the mean, 0 to 1; `nan` over no episodes.
-        low, high: ends of the interval.
-        count: number of episodes.
-    """
-
-    value: float
-    low: float
-    high: float
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,36 +115,6 @@ def by_attack(episodes: Iterable[Mapping[str, Any]], confidence: float = 0.95) -
         for name in names
         if name is not None
     }
-
-
-def estimate(values: Sequence[float], clusters: Sequence[str], confidence: float = 0.95) -> Estimate:
-    """A mean with Wilson's interval, for values that come in clusters.
-
-    Cases of one user task resemble each other. Wilson's formula is therefore given the number of independent
-    episodes that would have the variance which the clusters show, p(1 - p) / var with
-    var = G/(G - 1) · Σ_g (Σ_i in g (y_i - p))² / N², at most N; where the values do not vary, the number of clusters G.
-
-    Args:
-        values: one a case, 0 to 1.
-        clusters: the user task of each.
-        confidence: e.g. 0.95.
-    """
-    if not values:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    mean = fmean(values)
-    residuals: dict[str, float] = {}
-    for value, cluster in zip(values, clusters, strict=True):
-        residuals[cluster] = residuals.get(cluster, 0.0) + value - mean
-    groups = len(residuals)
-    size = float(groups)
-    if groups > 1:
-        variance = groups / (groups - 1) * math.fsum(one * one for one in residuals.values()) / len(values) ** 2
-        if variance > 1e-12 and 0 < mean < 1:
-            size = min(mean * (1 - mean) / variance, float(len(values)))
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    middle = (mean + z * z / (2 * size)) / (1 + z * z / size)
-    half = z / (1 + z * z / size) * math.sqrt(mean * (1 - mean) / size + z * z / (4 * size * size))
-    return Estimate(mean, max(0.0, middle - half), min(1.0, middle + half), len(values))
 
 
 def _joint(clean: Sequence[Result], attacked: Sequence[Result]) -> list[float]:

@@ -24,6 +24,7 @@ from transformers import (
 
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.models.default import DEFAULT_MODEL, Progress, fetch_default_model
+from corrgrpo_train.models.lora import base_of, holds_adapter, load_adapter, merged_model
 from corrgrpo_train.models.tiny import build_tiny
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,8 @@ def load_policy_model(
 
     Args:
         name: `default` or `smollm2-135m-instruct`; `tiny`; a local folder in the hub's layout; or any hub id.
-            A folder called like a built-in model is reached as `./tiny`.
+            A folder called like a built-in model is reached as `./tiny`. A folder of a LoRA adapter gives the
+            model that it belongs to with the adapter added in.
         device: where the model is put.
         seed: the weights of `tiny`; the other models do not use it.
         progress: called with one line before each long step.
@@ -87,6 +89,11 @@ def load_policy_model(
     else:
         folder = local_folder(name) or hub_folder(name, progress)
     tokenizer = load_tokenizer(name, folder)
+    if holds_adapter(folder):
+        base, base_seed = base_of(folder)
+        under = load_policy_model(base, seed=base_seed, progress=progress)
+        model = merged_model(load_adapter(under.model, folder, base=base, seed=base_seed))
+        return PolicyModel(on_device(model, name, target), tokenizer, name, str(folder))
     model = load_causal_model(name, folder)
     rows = cast(torch.nn.Embedding, model.get_input_embeddings()).weight.shape[0]
     if len(tokenizer) > rows:
@@ -102,7 +109,9 @@ def usable_device(device: str | torch.device) -> torch.device:
         target = torch.device(device)
         torch.empty(1, device=target)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(f"device {str(device)!r} cannot be used here: {first_line(error)}; use `cpu`") from error
+        raise UsageError(
+            f"device {str(device)!r} cannot be used here: {first_line(error)}; use --device cpu"
+        ) from error
     return target
 
 
@@ -110,7 +119,7 @@ def local_folder(name: str) -> Path | None:
     """Return the folder that `name` means, or None if it can only be a hub id."""
     path = Path(name).expanduser()
     if path.is_dir():
-        if not (path / "config.json").is_file():
+        if not (path / "config.json").is_file() and not holds_adapter(path):
             raise UsageError(f"model folder {name!r} has no config.json: it is not a Hugging Face model folder")
         return path
     if path.is_file():

@@ -13,6 +13,7 @@ import corrgrpo_envs  # noqa: F401  (registers the ids)
 from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_envs.registration import full_id
 from corrgrpo_train.errors import UsageError, first_line
+from corrgrpo_train.rollout.caller import Answer, Caller, NoAnswerError
 
 logger = logging.getLogger(__name__)
 
@@ -109,20 +110,42 @@ class EpisodeRunner:
     """Runs the episodes of one slot of a group, one after the other.
 
     A call that raises is answered by making the environment anew and replaying the episode, once; a second
-    failure is an `EnvironmentFailedError`.
+    failure is an `EnvironmentFailedError`. So is, at once, a call that does not come back in time: what it waits for
+    would be waited for again. The next episode then gets a new environment.
     """
 
-    def __init__(self, name: str, arguments: Mapping[str, Any]) -> None:
-        self.name, self.arguments = name, dict(arguments)
-        self.env = make(name, arguments)
+    def __init__(self, name: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> None:
+        """Make the environment.
+
+        Args:
+            name: of the environment, see `make`.
+            arguments: of its constructor.
+            timeout: seconds after which a call counts as failed; None waits for ever.
+
+        Raises:
+            UsageError: if it can't be made.
+        """
+        self.name, self.arguments, self.timeout = name, dict(arguments), timeout
         self._start: Start | None = None
         self._actions: list[str] = []
+        try:
+            self._make()
+        except NoAnswerError as error:
+            raise UsageError(f"env {name!r} can't be made: {error}") from error
+
+    def call(self, function: Callable[[], Answer]) -> Answer:
+        """Call something of the environment as all its methods are called: in its thread, with its limit of time."""
+        return self._caller(function)
 
     def reset(self, start: Start) -> Mapping[str, Any]:
         """Begin an episode and return its first observation."""
         self._start, self._actions = start, []
+        if self._caller.lost:
+            return self._replayed(NoAnswerError("its last call has not come back"))
         try:
-            return self._reset()
+            return self.call(self._reset)
+        except NoAnswerError as error:
+            raise EnvironmentFailedError(str(error)) from error
         except FAULTS as error:
             return self._replayed(error)
 
@@ -139,10 +162,17 @@ class EpisodeRunner:
 
     def close(self) -> None:
         """Close the environment; a failure here costs nothing."""
+        if self._caller.lost:
+            return  # whatever it does goes on without anyone waiting for it
         try:
-            self.env.close()
-        except FAULTS as error:
+            self.call(self.env.close)
+        except (NoAnswerError, *FAULTS) as error:
             logger.warning("closing environment %s failed: %s", self.name, told(error))
+        self._caller.close()
+
+    def _make(self) -> None:
+        self._caller = Caller(self.timeout)
+        self.env = self.call(lambda: make(self.name, self.arguments))
 
     def _finishing(self) -> Callable[[str], Any]:
         finish = getattr(self.env.unwrapped, "finish", None)
@@ -156,13 +186,15 @@ class EpisodeRunner:
 
     def _repaired(self, call: Callable[[], Stepped]) -> Stepped:
         try:
-            return call()
+            return self.call(call)
         except UsageError:  # the environment is not of a kind that can be trained on
             raise
+        except NoAnswerError as error:
+            raise EnvironmentFailedError(str(error)) from error
         except FAULTS as error:
             self._replayed(error)
         try:
-            return call()
+            return self.call(call)
         except UsageError:
             raise
         except FAULTS as error:
@@ -173,10 +205,10 @@ class EpisodeRunner:
         logger.warning("environment %s failed, trying once more: %s", self.name, told(cause))
         try:
             self.close()
-            self.env = make(self.name, self.arguments)
-            observation = self._reset()
+            self._make()
+            observation = self.call(self._reset)
             for text in self._actions:
-                self.env.step(text)
+                self.call(lambda text=text: self.env.step(text))  # type: ignore[misc]
         except FAULTS as error:
             raise EnvironmentFailedError(told(error)) from error
         return observation

@@ -31,6 +31,7 @@ class GroupSampler:
         max_prompt_tokens: int,
         seed: int,
         workers: int = 1,
+        timeout: float | None = None,
     ) -> None:
         """Make the environments.
 
@@ -43,6 +44,7 @@ class GroupSampler:
             max_prompt_tokens: tasks with a longer first prompt are left out.
             seed: of the order of tasks.
             workers: threads in which environments step.
+            timeout: seconds after which a call of an environment counts as failed; None waits for ever.
 
         Raises:
             UsageError: if the environment can't be made or reset.
@@ -50,7 +52,7 @@ class GroupSampler:
         self.chat, self.groups, self.group_size, self.workers = chat, groups, group_size, workers
         self.max_prompt_tokens, self.seed = max_prompt_tokens, seed
         self.position = self.too_long = 0
-        self.runners = [EpisodeRunner(env, env_args) for _ in range(groups * group_size)]
+        self.runners = [EpisodeRunner(env, env_args, timeout=timeout) for _ in range(groups * group_size)]
         self.order = _order(self.runners[0], seed)
 
     @property
@@ -71,9 +73,11 @@ class GroupSampler:
         *,
         temperature: float,
         key: tuple[int, ...],
+        first_group: int = 0,
     ) -> list[Episode]:
-        """Roll out a group on each of the given starts, at most `groups` of them."""
-        members = [(group, member, start) for group, start in enumerate(starts) for member in range(self.group_size)]
+        """Roll out a group on each of the given starts, at most `groups` of them, numbered from `first_group`."""
+        numbered = list(enumerate(starts, start=first_group))
+        members = [(group, member, start) for group, start in numbered for member in range(self.group_size)]
         return collect(
             members,
             self.runners,
@@ -125,7 +129,7 @@ def _order(runner: EpisodeRunner, seed: int) -> TaskOrder | None:
     episode.
     """
     tasks = listed_tasks(runner)
-    checked(lambda: observed(runner.env.reset(seed=seed)[0]))
+    checked(lambda: runner.call(lambda: observed(runner.env.reset(seed=seed)[0])))
     return None if tasks is None else TaskOrder([task for task, _ in tasks], [kind for _, kind in tasks], seed)
 
 
@@ -135,7 +139,7 @@ def listed_tasks(runner: EpisodeRunner) -> list[tuple[str, str]] | None:
     Raises:
         UsageError: if the list can't be read or is empty.
     """
-    tasks = checked(lambda: getattr(runner.env.unwrapped, "tasks", None))
+    tasks = checked(lambda: runner.call(lambda: getattr(runner.env.unwrapped, "tasks", None)))
     try:
         listed = [(task.id, str(getattr(task, "kind", ""))) for task in tasks]
     except (TypeError, AttributeError):  # another package's environment may call anything `tasks`

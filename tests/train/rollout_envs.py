@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from typing import Any
 
 import gymnasium as gym
@@ -80,6 +81,25 @@ class MortalEnv(ToyEnv):
         MortalEnv.left -= 1
         if MortalEnv.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class HangingEnv(ToyEnv):
+    """Never comes back from `hang`, "reset" or "step", on task toy-1; all else must come from one thread."""
+
+    def __init__(self, *, hang: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.hang, self.thread = hang, threading.get_ident()
+
+    def reset(self, **kwargs):
+        if self.hang == "reset" and (kwargs.get("options") or {}).get("task_id") == "toy-1":
+            threading.Event().wait()
+        return super().reset(**kwargs)
+
+    def step(self, action):
+        assert threading.get_ident() == self.thread
+        if self.hang == "step" and self._task.id == "toy-1":
+            threading.Event().wait()
         return super().step(action)
 
 
@@ -205,6 +225,7 @@ ENTRIES = {
     "Toy": ToyEnv,
     "Failing": FailingEnv,
     "Mortal": MortalEnv,
+    "Hanging": HangingEnv,
     "Bare": BareEnv,
     "Nan": NanEnv,
     "Faulty": FaultyEnv,

@@ -102,7 +102,8 @@ def test_the_cpu_profile_is_used_and_announced(run: Run) -> None:
     assert "profile cpu/CliPair-v0 sets steps=20, learning_rate=2e-05 (" in err
 
 
-def test_the_gpu_profile_is_used_with_a_gpu(configured: Callable[..., Config]) -> None:
+def test_the_gpu_profile_is_used_with_a_gpu(configured: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corrgrpo_train.config_checks.check_device", lambda config: None)  # as if there were one
     config = configured("--env", "CliPair-v0", "--device", "cuda")
     assert (config.steps, config.group_size) == (30, 8)
 
@@ -369,3 +370,17 @@ def test_the_module_runs() -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "corrgrpo_train: error: there is no flag --stepz. Did you mean '--steps'?\n"
+
+
+def test_a_device_that_is_not_there_is_told_before_anything_else(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cli.main(["--env", "RLLA-v0", "--device", "cuda:7", "--output", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "device 'cuda:7' cannot be used here" in error
+    assert "--device cpu" in error
+    assert error.count("\n") == 1
+    assert "profile" not in error

@@ -23,8 +23,8 @@ from corrgrpo_train.config_checks import check_algorithm, check_values
 from corrgrpo_train.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
-NUMBERS = [name for name, hint in field_types().items() if hint in (int, float, int | None)]
-FLOATS = [name for name, hint in field_types().items() if hint is float]
+NUMBERS = [name for name, hint in field_types().items() if hint in (int, float, int | None, float | None)]
+FLOATS = [name for name, hint in field_types().items() if hint in (float, float | None)]
 
 
 DEEP: dict[str, object] = {}
@@ -304,14 +304,14 @@ def other(name: str) -> object:
     kinds = {bool: lambda: not value, int: lambda: value + 1, float: lambda: value + 0.5}
     kinds |= {str: lambda: value + "x", dict: lambda: {"x": 1}, type(None): lambda: None}
     if value is None:
-        return "x" if name == "output" else 7
+        return "x" if field_types()[name] == str | None else 7
     return kinds[type(value)]()
 
 
 @pytest.mark.parametrize("name", [item.name for item in fields(Config)])
 def test_the_hash_covers_exactly_what_changes_results(name: str) -> None:
     neutral = {"output", "resume", "steps", "checkpoint_every", "keep_checkpoints", "transcripts_per_step"}
-    neutral |= {"tensorboard", "quiet", "env_workers"}
+    neutral |= {"tensorboard", "quiet", "env_workers", "env_timeout", "sharding", "mode"}
     config = Config(env="RLLA-v0")
     changed = replace(config, **{name: other(name)})
     assert changed != config

@@ -73,3 +73,48 @@ def test_autocast_keeps_float32_weights_and_gradients(tiny):
     assert all(p.dtype == p.grad.dtype == torch.float32 for p in model.parameters())
     policy.autocast = None
     assert torch.allclose(scores.logprobs, policy.score(batch, 1.0).logprobs, atol=0.1)
+
+
+def test_the_gradient_of_the_entropies_is_that_of_the_formula(tiny):
+    model, _ = tiny
+    policy = Policy(model, chunk=2)
+    (batch,) = micro_batches(two_completions(), [0, 0], 100)
+    assert not policy.score(batch, 0.7).entropies.requires_grad
+    weights = torch.tensor([1.0, -2.0, 0.5, 3.0, 1.5])
+    entropies = policy.score(batch, 0.7, entropy_gradient=True).entropies
+    (entropies * weights).sum().backward()
+    found = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    total = 0.0
+    for number, sequence in enumerate(two_completions()):
+        logits = model(torch.tensor([sequence.token_ids])).logits[0] / 0.7
+        places = [place - 1 for place, sampled in enumerate(sequence.sampled) if sampled]
+        entropy = torch.distributions.Categorical(logits=logits[places]).entropy()
+        total = total + (entropy * weights[batch.owners == number]).sum()
+    total.backward()
+    for mine, parameter in zip(found, model.parameters(), strict=True):
+        assert torch.allclose(mine, parameter.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_the_reference_stays_while_the_policy_moves(tiny):
+    model, _ = tiny
+    policy = Policy(model)
+    (batch,) = micro_batches(two_completions(), [0, 0], 100)
+    with pytest.raises(RuntimeError, match="freeze_reference"), policy.reference():
+        pass
+    before = policy.score(batch, 1.0).logprobs.detach()
+    policy.freeze_reference()
+    current = policy.score(batch, 1.0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.data = parameter + 0.01
+    moved = policy.score(batch, 1.0)
+    with policy.reference():
+        reference = policy.score(batch, 1.0)
+    assert torch.equal(reference.logprobs, before)
+    assert not reference.logprobs.requires_grad
+    assert not torch.allclose(moved.logprobs, before, atol=1e-3)
+    # Afterwards the policy is itself again, and what was scored before can still be differentiated.
+    assert torch.equal(policy.score(batch, 1.0).logprobs, moved.logprobs)
+    assert len(policy.parameters()) == len(list(model.parameters()))
+    assert current.logprobs.requires_grad

@@ -322,3 +322,26 @@ def test_fewer_steps_than_there_are_is_refused(tmp_path, capsys):
     assert main([*arguments, "--steps", "1", "--resume"]) == 2
     assert "already has 2 steps" in capsys.readouterr().err
     assert (run / "config.yaml").read_text() == before
+
+
+def test_a_run_with_an_adapter_continues_exactly_and_trains_nothing_else(tmp_path):
+    from safetensors.torch import load_file
+
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    arguments = [*SMALL, "--warm-start", "3", "--lora-rank", "4", "--lora-targets", "q_proj,v_proj", "--seed", "3"]
+    arguments += ["--gradient-checkpointing", "--learning-rate", "1e-2"]
+    assert main([*arguments, "--steps", "4", "--output", str(whole)]) == 0
+    assert main([*arguments, "--steps", "2", "--output", str(again)]) == 0
+    assert main(["--output", str(again), "--resume", "--steps", "4"]) == 0
+    assert rows(again) == rows(whole)
+    folders = [run / "checkpoints/step_000004/policy" for run in (whole, again)]
+    one, other = (load_file(folder / "adapter_model.safetensors") for folder in folders)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not (folders[0] / "model.safetensors").exists()
+    # Only the layers that were named differ from the model that the run began with.
+    from corrgrpo_train.models import build_tiny, load_policy_model
+
+    trained, before = load_policy_model(str(folders[0])).model.state_dict(), build_tiny(3)[0].state_dict()
+    changed = {name for name in before if not torch.equal(before[name], trained[name])}
+    assert changed == {f"model.layers.{i}.self_attn.{part}_proj.weight" for i in range(4) for part in "qv"}

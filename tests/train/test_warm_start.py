@@ -16,11 +16,15 @@ def sampler(tokenizer, env="rollout/Toy-v0", **env_args):
     return GroupSampler(env, env_args, chat, groups=1, group_size=1, max_prompt_tokens=2000, seed=0), chat
 
 
+def references(source, chat, count, longest=4000):
+    return reference_sequences(source, chat, count, longest).sequences
+
+
 @pytest.mark.parametrize("turns", [1, 3])
 def test_references_are_acted_out(tiny, turns):
     _, tokenizer = tiny
     source, chat = sampler(tokenizer, turns=turns, with_tools=False)
-    sequences = reference_sequences(source, chat, 4)
+    sequences = references(source, chat, 4)
     assert source.position == 4
     tasks = [source.order[i] for i in range(4)]
     for sequence, task in zip(sequences, tasks, strict=True):
@@ -34,24 +38,37 @@ def test_references_are_acted_out(tiny, turns):
 
 def test_no_more_references_than_tasks(tiny):
     source, chat = sampler(tiny[1])
-    assert len(reference_sequences(source, chat, 100)) == 6
+    assert len(references(source, chat, 100)) == 6
 
 
 def test_an_environment_without_references_is_refused(tiny):
     source, chat = sampler(tiny[1], env="rollout/Bare-v0")
     with pytest.raises(UsageError, match="--warm-start 0"):
-        reference_sequences(source, chat, 2)
+        references(source, chat, 2)
 
 
 def test_a_task_whose_environment_fails_is_passed_over(tiny):
     source, chat = sampler(tiny[1], env="rollout/Failing-v0", fail="reset")  # task toy-1 of six
-    assert len(reference_sequences(source, chat, 100)) == 5
+    assert len(references(source, chat, 100)) == 5
+
+
+def test_references_that_the_model_has_no_room_for_are_left_out_and_counted(tiny):
+    source, chat = sampler(tiny[1], with_tools=False)
+    lengths = sorted(len(sequence) for sequence in references(source, chat, 6))
+    assert len(set(lengths)) == 6
+    source, chat = sampler(tiny[1], with_tools=False)
+    found = reference_sequences(source, chat, 6, lengths[3])
+    assert sorted(map(len, found.sequences)) == lengths[:4]
+    assert found.too_long == 2
+    source, chat = sampler(tiny[1], with_tools=False)
+    with pytest.raises(UsageError, match=r"all 6 reference answers .* 5 tokens"):
+        reference_sequences(source, chat, 6, 5)
 
 
 def test_the_loss_is_the_mean_cross_entropy_and_falls(tiny):
     model, tokenizer = tiny
     source, chat = sampler(tokenizer)
-    sequences = reference_sequences(source, chat, 4)
+    sequences = references(source, chat, 4)
     total, count = 0.0, 0
     with torch.no_grad():
         for sequence in sequences[:2]:

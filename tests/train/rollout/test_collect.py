@@ -145,6 +145,27 @@ def test_a_passing_failure_is_repaired(tiny):
     assert [e.tokens for e in episodes] == [e.tokens for e in plain]
 
 
+@pytest.mark.parametrize("hang", ["step", "reset", ""])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_an_environment_that_never_answers_costs_its_episodes_only(tiny, hang, workers):
+    model, tokenizer = tiny
+    chat = Chat(tokenizer, ENDS)
+    engine = Recording(model, sorted(chat.eos_ids))
+    settings = {"groups": 2, "group_size": 3, "max_prompt_tokens": 2000, "seed": 1, "workers": workers}
+    sampler = GroupSampler("rollout/Hanging-v0", {"hang": hang}, chat, timeout=0.3, **settings)
+    seen = []
+    for step in range(3):  # six groups: every task once, and the environments that hung are used again
+        seen += sampler.rollout(engine, LIMITS, temperature=1.0, key=(5, step))
+    sampler.close()
+    hit = [episode for episode in seen if episode.task_id == "toy-1"]
+    assert len(hit) == 3
+    for episode in seen:
+        assert episode.valid == (episode not in hit or not hang)
+        if not episode.valid:
+            assert episode.status == "environment_error"
+            assert "no answer within 0.3 s (env_timeout)" in episode.error
+
+
 @pytest.mark.parametrize("fail", ["always", "reset"])
 def test_a_lasting_failure_costs_its_episodes_only(tiny, fail):
     episodes, *_ = rollout(tiny, "rollout/Failing-v0", {"fail": fail})

@@ -1,0 +1,78 @@
+"""`Scorer`: a causal language model's way from packed rows to log-probabilities, a chunk of logits at a time."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from corrgrpo_train.packing import MicroBatch
+
+CHUNK = 512
+"""Tokens whose logits exist at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScores:
+    """What the policy says of a micro-batch's sampled tokens.
+
+    Attributes:
+        logprobs: (T,) float32 log-probabilities at the sampling temperature, with gradient where enabled.
+        entropies: (T,) float32 entropies of the distributions they were drawn from, same temperature; with gradient
+            only where asked for.
+    """
+
+    logprobs: Tensor
+    entropies: Tensor
+
+
+class Scorer(torch.nn.Module):
+    """Log-probabilities and entropies of sampled tokens.
+
+    A module of its own around the model, so that everything that computes them hangs under one forward pass.
+
+    Attributes:
+        splits_head: the body and the output layer run apart, which keeps the logits of a whole batch from existing.
+            False for models that change the logits after the output layer; those run as they are.
+    """
+
+    def __init__(self, model: Any, chunk: int = CHUNK) -> None:
+        """Wrap a transformers causal language model; `chunk` tokens' logits exist at one time."""
+        super().__init__()
+        self.model, self.chunk, self.splits_head = model, chunk, False
+
+    def forward(self, batch: MicroBatch, temperature: float, entropy_gradient: bool = False) -> TokenScores:
+        """Score the batch's sampled tokens; see `TokenScores`."""
+        head: Any
+        if self.splits_head:
+            hidden = self._run(self.model.get_decoder(), batch).last_hidden_state[batch.rows, batch.sources]
+            head = self.model.get_output_embeddings()
+        else:
+            hidden = self._run(self.model, batch).logits[batch.rows, batch.sources]
+            head = torch.nn.Identity()
+        pieces = [
+            # Recomputed in the backward pass: a whole batch of logits would be the largest thing in memory.
+            checkpoint(_token_scores, head, states, targets, temperature, entropy_gradient, use_reentrant=False)
+            for states, targets in zip(
+                torch.split(hidden, self.chunk), torch.split(batch.targets, self.chunk), strict=True
+            )
+        ]
+        logprobs, entropies = zip(*pieces, strict=True)
+        return TokenScores(torch.cat(logprobs), torch.cat(entropies))
+
+    def _run(self, module: Any, batch: MicroBatch) -> Any:
+        mask = batch.mask if batch.shared else (batch.segments >= 0).long()
+        return module(input_ids=batch.input_ids, attention_mask=mask, position_ids=batch.position_ids, use_cache=False)
+
+
+def _token_scores(
+    head: Any, states: Tensor, targets: Tensor, temperature: float, entropy_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    logits = head(states).float() / temperature
+    normaliser = torch.logsumexp(logits, dim=-1)
+    logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
+    with nullcontext() if entropy_gradient else torch.no_grad():
+        entropies = normaliser - (torch.softmax(logits, dim=-1) * logits).sum(-1)
+    return logprobs, entropies
