@@ -124,9 +124,8 @@ def over_rows(group_size: int, components: int, rounds: int) -> None:
 
 def over_memory(group_size: int) -> None:
     """Print the most memory that one call takes beyond its input, each in a process of its own."""
-    print(
-        f"{'groups':>8}{'N':>9}{'K':>5}{'MiB':>9}{'bytes per row and component':>30}{'N × N would be':>17}{'N × K × K':>12}"
-    )
+    head = f"{'groups':>8}{'N':>9}{'K':>5}{'MiB':>9}{'bytes per N × K':>17}"
+    print(head + f"{'N × N would be':>17}{'N × K × K':>15}")
     for groups, components in ((512, 7), (2048, 7), (8192, 7), (2048, 14), (2048, 28)):
         rows = groups * group_size
         code = f"from benchmarks.estimators import peak; print(peak({groups}, {group_size}, {components}))"
