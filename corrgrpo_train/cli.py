@@ -1,7 +1,9 @@
 """The command line: settings from defaults, profile, preset, file and flags, in rising precedence."""
 
 import re
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from io import TextIOWrapper
@@ -26,6 +28,7 @@ from corrgrpo_train.config import (
 )
 from corrgrpo_train.config_checks import check_values, validate
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.torchrun import is_first_to_fail, torchrun_rank
 from corrgrpo_train.tracking import holds_run
 
 DESCRIPTION = "Train a language model on an environment with several rewards."
@@ -46,13 +49,16 @@ class Flags:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0, 2 for wrong input, 130 when interrupted.
+    """Run the command line and return its exit code.
+
+    0, 2 for wrong input, 130 when interrupted, 143 when ended by SIGTERM.
 
     Args:
         argv: arguments after the program's name; None takes them from `sys.argv`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     config: Config | None = None
+    before = _until_terminated()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A terminal that cannot show a character shows another one; it never ends a run.
@@ -64,23 +70,34 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.write(to_yaml(config))
             return 0
         validate(config)
-        for note in notes:
-            _say(note)
+        if torchrun_rank() == 0:
+            for note in notes:
+                _say(note)
         _train(config)
         return 0
-    except KeyboardInterrupt:
-        _say(_interrupted(config))
-        return 130
+    except KeyboardInterrupt as stop:
+        terminated = isinstance(stop, _TerminatedError)
+        if is_first_to_fail():
+            _say(_interrupted(config, "ended" if terminated else "interrupted"))
+        return 143 if terminated else 130
     except (UsageError, MemoryError) as error:
         if "--traceback" in arguments:
             raise
-        _say("error: " + (" ".join(str(error).split()) or "not enough memory: lower --token-budget"))
+        if is_first_to_fail():
+            _say("error: " + (" ".join(str(error).split()) or "not enough memory: lower --token-budget"))
         return 2
     except RecursionError:  # a mapping on the command line, nested thousands of levels deep
         if "--traceback" in arguments:
             raise
         _say("error: a value is nested too deeply")
         return 2
+    except Exception:
+        # Of several processes the others end because the first did: what they say of it would hide what it said.
+        if is_first_to_fail():
+            raise
+        return 1
+    finally:
+        _restore(before)
 
 
 def _train(config: Config) -> None:
@@ -97,10 +114,31 @@ def _say(text: str) -> None:
     sys.stderr.write(f"corrgrpo_train: {text}\n")
 
 
-def _interrupted(config: Config | None) -> str:
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM has come. Like an interrupt it passes by whatever handles errors."""
+
+
+def _until_terminated() -> Any:
+    """Have SIGTERM end the run as an interrupt does, with files closed and one line; return the handler before."""
+
+    def end(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends the process at once
+        raise _TerminatedError
+
+    # Only the main thread may set handlers.
+    main_thread = threading.current_thread() is threading.main_thread()
+    return signal.signal(signal.SIGTERM, end) if main_thread else None
+
+
+def _restore(handler: Any) -> None:
+    if handler is not None:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _interrupted(config: Config | None, how: str) -> str:
     if config is None or not any((config.run_dir / "checkpoints").glob("step_*/COMPLETE")):
-        return "interrupted before the first checkpoint"
-    return f"interrupted; continue with: python -m corrgrpo_train --resume --output {quote(str(config.run_dir))}"
+        return f"{how} before the first checkpoint"
+    return f"{how}; continue with: python -m corrgrpo_train --resume --output {quote(str(config.run_dir))}"
 
 
 # ---- flags -----------------------------------------------------------------------------------------------

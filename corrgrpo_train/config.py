@@ -156,6 +156,8 @@ class Config:
 
     token_budget: int = 4096
     """Tokens per micro-batch; smaller takes less memory."""
+    sharding: str = "none"
+    """With several processes: each has all weights ("none") or a part of them ("fsdp")."""
     gradient_checkpointing: bool = False
     """Keep only the inputs of layers for the backward pass: less memory, up to a third more time."""
     shared_prompts: bool = True
@@ -247,6 +249,7 @@ NEUTRAL = frozenset(
         "quiet",
         "env_workers",
         "env_timeout",
+        "sharding",
         "mode",
     }
 )

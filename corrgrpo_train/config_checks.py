@@ -15,6 +15,7 @@ from corrgrpo_train.config import OVERLONG, Config
 from corrgrpo_train.errors import UsageError
 
 AUTOCASTS = ("auto", "bf16", "off")
+SHARDINGS = ("none", "fsdp")
 
 _AT_LEAST = {
     "lora_rank": 0,
@@ -140,6 +141,7 @@ def _check_names(config: Config) -> None:
     if config.mode is not None:
         _one_of("mode", config.mode, MODES)
     _one_of("autocast", config.autocast, AUTOCASTS)
+    _one_of("sharding", config.sharding, SHARDINGS)
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", config.device):
         _one_of("device", config.device, ("auto", "cpu", "cuda", "cuda:N", "mps"))
     if not re.fullmatch(r"reward|(components|metrics)/.+", config.select_by):
@@ -193,8 +195,9 @@ def check_device(config: Config) -> None:
     """
     from corrgrpo_train.device import chosen_device
     from corrgrpo_train.models.load import usable_device
+    from corrgrpo_train.torchrun import own_device
 
-    usable_device(chosen_device(config.device))
+    usable_device(own_device(chosen_device(config.device)))
 
 
 def check_environment(config: Config) -> list[str]:

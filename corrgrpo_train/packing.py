@@ -6,7 +6,7 @@ while the prompt is computed once instead of once per sequence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -73,6 +73,12 @@ class MicroBatch:
         # Padding looks at itself: a row without any key would be nan.
         visible |= torch.eye(length, dtype=torch.bool, device=visible.device)
         return visible.unsqueeze(1)
+
+
+def without_targets(batch: MicroBatch) -> MicroBatch:
+    """The batch with nothing to read off: a pass over it takes part in what all processes do, and adds nothing."""
+    nothing = {name: getattr(batch, name)[:0] for name in ("rows", "sources", "targets", "owners", "places")}
+    return replace(batch, **nothing)
 
 
 def micro_batches(

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from typing import Any
@@ -12,9 +12,11 @@ from torch import Tensor
 
 from corrgrpo_train.models.layers import recompute_layers
 from corrgrpo_train.models.lora import Adapter, merged_weights
-from corrgrpo_train.packing import MicroBatch, micro_batches
+from corrgrpo_train.packing import MicroBatch, micro_batches, without_targets
+from corrgrpo_train.processes import Processes
 from corrgrpo_train.rollout.episode import TokenSequence
 from corrgrpo_train.scoring import CHUNK, Scorer, TokenScores
+from corrgrpo_train.sharding import filled, gathered, shard, spread_like, without_weights
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,10 @@ class Policy:
     Attributes:
         model: the transformers model; with LoRA its layers carry the adapter.
         adapter: its LoRA adapter, or None where all weights are trained.
+        generator: what engines in this process generate with, inside `gathered`: the model itself, or with sharding a
+            copy that has weights only there.
+        processes: those that train this policy together.
+        sharded: each process keeps a part of the weights.
         shares_prompts: rows may hold several completions of one prompt. Found out by comparison with plain rows
             when the policy is made, for a model may ignore or refuse such a mask.
     """
@@ -38,6 +44,7 @@ class Policy:
         adapter: Adapter | None = None,
         gradient_checkpointing: bool = False,
         chunk: int = CHUNK,
+        processes: Processes | None = None,
     ) -> None:
         """Wrap a transformers causal language model.
 
@@ -48,11 +55,14 @@ class Policy:
             adapter: the LoRA adapter in the model's layers, where only that is trained.
             gradient_checkpointing: keep only the inputs of layers for the backward pass: less memory, more time.
             chunk: tokens whose logits exist at one time.
+            processes: those that train this policy together, each with a copy of it, or after `shard` a part.
 
         Raises:
             UsageError: if gradient checkpointing is asked of a model that does not mark its layers.
         """
         self.model, self.adapter, self.autocast = model.eval(), adapter, autocast
+        self.processes = processes or Processes()
+        self.generator, self.sharded = model, False
         self.shares_prompts = False
         self._scorer = Scorer(model, chunk).eval()
         self._frozen: Scorer | None = None
@@ -70,13 +80,56 @@ class Policy:
         """The weights that are trained: all of the model's, with LoRA the adapter's."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
+    def shard(self, device: str, *, with_reference: bool) -> None:
+        """Keep only this process's part of the weights from now on; gather layers where they are computed.
+
+        Args:
+            device: where the part is kept.
+            with_reference: a reference policy will be frozen, which then needs a part of its own.
+
+        Raises:
+            UsageError: if the model does not mark its layers.
+        """
+        if with_reference and self.adapter is None:
+            self._frozen = copy.deepcopy(self._scorer).requires_grad_(False)
+        self.generator, self.sharded = without_weights(self.model), True
+        for scorer in filter(None, (self._scorer, self._frozen)):
+            shard(scorer, self.processes.count, device)
+
+    @contextmanager
+    def gathered(self) -> Iterator[Any]:
+        """Have all weights in `generator` for as long as the context lasts; every process must take part."""
+        with filled(self.generator, self.model) if self.sharded else nullcontext():
+            yield self.generator
+
+    def deal(self, batches: Sequence[MicroBatch]) -> list[MicroBatch]:
+        """This process's share of the micro-batches, which all processes have."""
+        mine = self.processes.share(batches)
+        if self.sharded and batches:
+            # Layers are gathered from all processes: each must make as many passes as the others.
+            mine += [without_targets(batches[-1])] * (-(-len(batches) // self.processes.count) - len(mine))
+        return mine
+
+    def clip_gradients(self, max_norm: float) -> float:
+        """Add the gradients of all processes up, scale them down to the norm and return their norm before."""
+        weights = self.parameters()
+        if not self.sharded:
+            self.processes.sum_gradients(weights)
+        return float(gathered(torch.nn.utils.clip_grad_norm_(weights, max_norm)))
+
     def plain_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights under the plain model's names, the adapter added in: what an engine elsewhere must load."""
-        return merged_weights(self.model)
+        """All weights under the plain model's names, the adapter added in: what an engine elsewhere must load.
+
+        With sharding they are there inside `gathered` only.
+        """
+        return merged_weights(self.generator)
 
     def save_pretrained(self, folder: str) -> None:
-        """Write a Hugging Face folder of the model, or of the adapter alone."""
-        (self.model if self.adapter is None else self.adapter).save_pretrained(folder)
+        """Write a Hugging Face folder of the model, or of the adapter alone; with sharding inside `gathered`."""
+        if self.adapter is None:
+            self.generator.save_pretrained(folder)
+        else:
+            self.adapter.save_pretrained(folder, self.generator.state_dict())
 
     def score(self, batch: MicroBatch, temperature: float, entropy_gradient: bool = False) -> TokenScores:
         """Log-probabilities and entropies of the batch's sampled tokens.
@@ -88,17 +141,38 @@ class Policy:
         """
         batch = _moved(batch, self.device)
         with self._cast():
-            scores: TokenScores = self._scorer(batch, temperature, entropy_gradient)
-        return scores
+            return TokenScores(*self._scorer(batch, temperature, entropy_gradient))
 
     def freeze_reference(self) -> None:
         """Make the weights of this moment those that `reference` scores under.
 
         Costs a second copy of the model. With LoRA it does nothing: the reference is the model without the adapter.
         """
-        if self.adapter is None:
-            frozen = copy.deepcopy(self._scorer)
-            self._frozen = frozen.requires_grad_(False)
+        if self.adapter is not None:
+            return
+        if not self.sharded:
+            self._frozen = copy.deepcopy(self._scorer).requires_grad_(False)
+        elif self._frozen is not None:
+            with torch.no_grad():
+                for kept, weight in zip(self._frozen.parameters(), self._scorer.parameters(), strict=True):
+                    kept.copy_(weight)
+
+    def load_reference(self, weights: Mapping[str, Tensor]) -> None:
+        """Make the given weights, under the model's names, those that `reference` scores under.
+
+        Raises:
+            ValueError: if they are not the model's.
+        """
+        self.freeze_reference()
+        assert self._frozen is not None
+        with torch.no_grad():
+            left = {id(weight): name for name, weight in self._frozen.model.named_parameters()}
+            for name, weight in self._frozen.model.named_parameters(remove_duplicate=False):
+                if name in weights and weights[name].shape == weight.shape:
+                    weight.copy_(spread_like(weights[name], weight))
+                    left.pop(id(weight), None)
+        if left:
+            raise ValueError(f"{next(iter(left.values()))} is missing or of another shape")
 
     @contextmanager
     def reference(self) -> Iterator[None]:

@@ -1,11 +1,10 @@
 """`Processes`: the processes of a run, started with torchrun; one alone where it was started without.
 
-Every process rolls out its share of the groups, gets all episodes from the others, and estimates on all of them; then it
-computes its share of the micro-batches, and gradients are added up. So whatever is normalised is normalised over the
-whole rollout, as in one process.
+Every process rolls out its share of the groups, gets all episodes from the others, and estimates on all of them; then
+it computes its share of the micro-batches, and gradients are added up. So whatever is normalised is normalised over
+the whole rollout, as in one process.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from corrgrpo_train.torchrun import torchrun_count
 
 Item = TypeVar("Item")
 
@@ -95,21 +96,6 @@ class Processes:
             work.wait()
 
 
-def torchrun_rank() -> int:
-    """The number of this process as torchrun gave it; 0 without torchrun."""
-    return int(os.environ.get("RANK", "0"))
-
-
-def torchrun_count() -> int:
-    """The number of processes as torchrun gave it; 1 without torchrun."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def own_device(device: str) -> str:
-    """The GPU of this process where several share a machine; any other device is the same for all."""
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device == "cuda" and torchrun_count() > 1 else device
-
-
 @contextmanager
 def started(device: str) -> Iterator[Processes]:
     """Make the processes that torchrun started known to one another, for as long as the context lasts.
@@ -123,23 +109,11 @@ def started(device: str) -> Iterator[Processes]:
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo", timeout=_PATIENCE)
-    try:
-        yield Processes(dist.get_rank(), dist.get_world_size())
-    finally:
-        dist.destroy_process_group()
+    yield Processes(dist.get_rank(), dist.get_world_size())
+    # Not after an error: it waits for processes that may never come.
+    dist.destroy_process_group()
 
 
-def is_first_to_fail() -> bool:
-    """Whether no other process has failed before: of an error that ends them all, one process tells.
-
-    The answer is kept where torchrun keeps the processes' addresses, so it needs none of them to be alive.
-    """
-    if torchrun_count() == 1:
-        return True
-    try:
-        store = dist.TCPStore(
-            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=10)
-        )
-        return bool(store.add(f"corrgrpo/failed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", 1) == 1)
-    except (KeyError, ValueError, RuntimeError):  # the store is gone, and with it whoever ended it
-        return torchrun_rank() == 0
+def is_lost_process(error: BaseException) -> bool:
+    """Whether the error says that another process is not there any more."""
+    return torchrun_count() > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error))

@@ -6,9 +6,10 @@ With a LoRA adapter the reference is the model without it, and nothing needs to 
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, save_model
 
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.policy import Policy
@@ -25,9 +26,15 @@ def keep_reference(policy: Policy, run_dir: Path) -> None:
     policy.freeze_reference()
     if policy.adapter is not None:
         return
+    with policy.gathered() as whole:
+        if policy.processes.first:
+            _write(whole, run_dir)
+
+
+def _write(model: Any, run_dir: Path) -> None:
     aside = run_dir / f"{FILE}.tmp"
     try:
-        save_model(policy.model, str(aside))
+        save_model(model, str(aside))
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         aside.replace(run_dir / FILE)
@@ -48,13 +55,10 @@ def restore_reference(policy: Policy, run_dir: Path) -> None:
     if policy.adapter is not None:
         policy.freeze_reference()
         return
-    current = {name: weight.clone() for name, weight in policy.model.state_dict().items()}
     try:
-        load_model(policy.model, str(run_dir / FILE), device=str(policy.device))
-    except (OSError, RuntimeError, SafetensorError) as error:
+        policy.load_reference(load_file(str(run_dir / FILE)))
+    except (OSError, ValueError, SafetensorError) as error:
         raise UsageError(
             f"{run_dir / FILE}, the policy that the KL term compares with, is missing or damaged "
             f"({first_line(error)}): the run can't be continued; start a new one with another --output"
         ) from error
-    policy.freeze_reference()
-    policy.model.load_state_dict(current)

@@ -43,8 +43,8 @@ class Scorer(torch.nn.Module):
         super().__init__()
         self.model, self.chunk, self.splits_head = model, chunk, False
 
-    def forward(self, batch: MicroBatch, temperature: float, entropy_gradient: bool = False) -> TokenScores:
-        """Score the batch's sampled tokens; see `TokenScores`."""
+    def forward(self, batch: MicroBatch, temperature: float, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
+        """The batch's log-probabilities and entropies, as in `TokenScores`."""
         head: Any
         if self.splits_head:
             hidden = self._run(self.model.get_decoder(), batch).last_hidden_state[batch.rows, batch.sources]
@@ -60,7 +60,8 @@ class Scorer(torch.nn.Module):
             )
         ]
         logprobs, entropies = zip(*pieces, strict=True)
-        return TokenScores(torch.cat(logprobs), torch.cat(entropies))
+        # A plain tuple: hooks that sharding puts around this look for tensors in nothing else.
+        return torch.cat(logprobs), torch.cat(entropies)
 
     def _run(self, module: Any, batch: MicroBatch) -> Any:
         mask = batch.mask if batch.shared else (batch.segments >= 0).long()

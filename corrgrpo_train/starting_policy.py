@@ -9,10 +9,11 @@ from corrgrpo_train.models import PolicyModel, load_policy_model
 from corrgrpo_train.models.load import local_folder
 from corrgrpo_train.models.lora import Adapter, add_adapter, load_adapter
 from corrgrpo_train.policy import Policy
+from corrgrpo_train.processes import Processes
 
 
 def starting_policy(
-    config: Config, saved: Path | None, device: str, progress: Callable[[str], None]
+    config: Config, saved: Path | None, device: str, processes: Processes, progress: Callable[[str], None]
 ) -> tuple[Policy, PolicyModel]:
     """Load the run's policy.
 
@@ -20,6 +21,7 @@ def starting_policy(
         config: the run's settings.
         saved: the `policy/` folder of the checkpoint to go on from; None for a new run.
         device: where the model is put.
+        processes: those that train it together.
         progress: called with one line before each long step.
 
     Returns:
@@ -30,14 +32,19 @@ def starting_policy(
     """
     whole = saved is not None and not config.lora_rank
     source = str(saved) if whole else config.model
-    loaded = load_policy_model(source, device=device, seed=config.seed, progress=progress)
+    sharded = config.sharding == "fsdp" and not processes.alone
+    # What is sharded goes to the device layer by layer; the whole may not fit there.
+    loaded = load_policy_model(source, device="cpu" if sharded else device, seed=config.seed, progress=progress)
     policy = Policy(
         loaded.model,
         autocast=chosen_autocast(config.autocast, device),
         share_prompts=config.shared_prompts,
         adapter=_adapter(config, saved, loaded) if config.lora_rank else None,
         gradient_checkpointing=config.gradient_checkpointing,
+        processes=processes,
     )
+    if sharded:
+        policy.shard(device, with_reference=config.kl_coefficient != 0)
     return policy, loaded
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import rich.console
 import torch
 
 from corrgrpo_train.checkpoint import (
@@ -30,15 +31,18 @@ from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.estimating import estimated
 from corrgrpo_train.measures import step_metrics
+from corrgrpo_train.processes import Processes, is_lost_process, started
 from corrgrpo_train.reference import keep_reference, restore_reference
 from corrgrpo_train.report.curves import draw_curves
 from corrgrpo_train.rollout import Chat, Episode, Limits
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
 from corrgrpo_train.run_state import check_state
+from corrgrpo_train.sharding import load_whole_state, whole_state
 from corrgrpo_train.starting_policy import starting_policy
 from corrgrpo_train.step_rollout import rollout_step
-from corrgrpo_train.tracking import Tracker
+from corrgrpo_train.torchrun import own_device
+from corrgrpo_train.tracking import NoTracker, Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
 from corrgrpo_train.warm_start import References, reference_sequences, supervised_steps
@@ -54,13 +58,17 @@ def train(config: Config) -> Path:
         UsageError: for settings that can't work, told in one line.
     """
     try:
-        with ExitStack() as closing:
-            Trainer(config, closing).run()
+        with started(own_device(chosen_device(config.device))) as processes, ExitStack() as closing:
+            Trainer(config, closing, processes).run()
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise UsageError(
                 f"not enough memory: lower token_budget={config.token_budget}, max_new_tokens or groups_per_step; "
                 f"what {config.run_dir} holds is kept"
+            ) from error
+        if is_lost_process(error):
+            raise UsageError(
+                f"another process of the run has ended; what {config.run_dir} holds is kept: continue it with --resume"
             ) from error
         raise
     except OSError as error:  # what environments raise is dealt with where they are called
@@ -74,26 +82,27 @@ def train(config: Config) -> Path:
 class Trainer:
     """A run: the policy, its environments and what is kept of it."""
 
-    def __init__(self, config: Config, closing: ExitStack) -> None:
+    def __init__(self, config: Config, closing: ExitStack, processes: Processes) -> None:
         """Load the policy and make the environments; continue from the latest checkpoint on `resume`.
 
         Args:
             config: the run's settings.
             closing: closes what is opened here, also where a later part can't be made.
+            processes: those that do the run together; the first writes the run folder and speaks to the user.
         """
-        self.config = config
-        self.console = Console(config)
+        self.config, self.processes = config, processes
+        self.console = Console(config, output=None if processes.first else rich.console.Console(quiet=True))
         closing.callback(self.console.close)
         torch.set_num_threads(config.threads or torch.get_num_threads())
-        device = chosen_device(config.device)
-        if config.resume:
+        device = own_device(chosen_device(config.device))
+        if config.resume and processes.first:
             closing.callback(RunLock(config.run_dir).close)
-        self.checkpoint = _resumed(config) if config.resume else None
+        self.checkpoint = _resumed(config, processes) if config.resume else None
         saved = None if self.checkpoint is None else self.checkpoint.policy_dir
-        self.policy, loaded = starting_policy(config, saved, device, self.console.note)
+        self.policy, loaded = starting_policy(config, saved, device, processes, self.console.note)
         self.tokenizer = loaded.tokenizer
         self.chat = Chat(loaded.tokenizer, loaded.stop_token_ids)
-        self.engine = TransformersEngine(loaded.model, sorted(self.chat.eos_ids))
+        self.engine = TransformersEngine(self.policy.generator, sorted(self.chat.eos_ids))
         self.optimizer = torch.optim.AdamW(
             self.policy.parameters(),
             lr=config.learning_rate,
@@ -111,6 +120,7 @@ class Trainer:
             "max_prompt_tokens": config.max_prompt_tokens,
             "workers": config.env_workers,
             "timeout": config.env_timeout,
+            "processes": processes,
         }
         self.sampler = GroupSampler(
             config.env,
@@ -148,7 +158,7 @@ class Trainer:
         self.validations: dict[str, dict[str, float]] = {}
         self.tracker = self._tracker()
         closing.callback(self.tracker.close)
-        if not config.resume:
+        if not config.resume and processes.first:
             closing.callback(RunLock(config.run_dir).close)
 
     # ---- the loop ----------------------------------------------------------------------------------------
@@ -173,14 +183,15 @@ class Trainer:
                 self._validate(step, "train")
             if step == config.steps or (config.checkpoint_every and step % config.checkpoint_every == 0):
                 self._save(step)
-        draw_curves(config.run_dir)
-        self.console.finish(self._summary())
+        if self.processes.first:
+            draw_curves(config.run_dir)
+            self.console.finish(self._summary())
 
     def _step(self, step: int) -> None:
         """One rollout and its updates."""
         config = self.config
         timings: dict[str, float] = {}
-        with _timed(timings, "seconds/rollout"):
+        with _timed(timings, "seconds/rollout"), self.policy.gathered():
             drawn = rollout_step(self.sampler, self.engine, self.limits, config, step)
             episodes = drawn.episodes
         with _timed(timings, "seconds/update"):
@@ -235,7 +246,8 @@ class Trainer:
     def _validate(self, step: int, phase: str) -> None:
         if self.validator is None:
             return
-        results, episodes = self.validator.run(self.engine, self.limits)
+        with self.policy.gathered():
+            results, episodes = self.validator.run(self.engine, self.limits)
         if self.config.select_by not in results:
             raise UsageError(f"select_by {self.config.select_by!r} is not measured; allowed: {', '.join(results)}")
         self.weighting.after_validation(episodes, results, step)
@@ -263,16 +275,20 @@ class Trainer:
             "validations": self.validations,
             "weighting": self.weighting.state_dict(),
         }
-        save_checkpoint(
-            self.config.run_dir,
-            step,
-            model=self.policy,
-            tokenizer=self.tokenizer,
-            optimizer_state=self.optimizer.state_dict(),
-            state=state,
-            best=best,
-            keep=self.config.keep_checkpoints,
-        )
+        optimizer_state = whole_state(self.optimizer)
+        with self.policy.gathered():
+            if self.processes.first:
+                save_checkpoint(
+                    self.config.run_dir,
+                    step,
+                    model=self.policy,
+                    tokenizer=self.tokenizer,
+                    optimizer_state=optimizer_state,
+                    state=state,
+                    best=best,
+                    keep=self.config.keep_checkpoints,
+                )
+            self.processes.wait()
 
     def _restore(self) -> int | None:
         """Take over the checkpoint's state; return its step, or None for a new run."""
@@ -280,8 +296,8 @@ class Trainer:
             return None
         state = self.checkpoint.state
         try:
-            self.optimizer.load_state_dict(self.checkpoint.optimizer_state)
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            load_whole_state(self.optimizer, self.checkpoint.optimizer_state)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise UsageError(damaged(self.checkpoint, f"the optimiser's state: {first_line(error)}")) from error
         try:
             self.weighting.load_state_dict(state["weighting"])
@@ -295,7 +311,9 @@ class Trainer:
         self.console.note(f"continuing after step {self.checkpoint.step}")
         return self.checkpoint.step
 
-    def _tracker(self) -> Tracker:
+    def _tracker(self) -> Tracker | NoTracker:
+        if not self.processes.first:
+            return NoTracker()
         if not self.config.resume:
             return Tracker.start(self.config, self.console.note)
         step = None if self.checkpoint is None else self.checkpoint.step
@@ -346,9 +364,9 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
     timings[name] = time.perf_counter() - start
 
 
-def _resumed(config: Config) -> Checkpoint | None:
+def _resumed(config: Config, processes: Processes) -> Checkpoint | None:
     """The latest checkpoint of the run folder; None if the run was ended before its first."""
-    path = latest_checkpoint(config.run_dir)
+    path = processes.of_first(lambda: latest_checkpoint(config.run_dir))
     if path is None:
         return None
     checkpoint = load_checkpoint(path)

@@ -62,7 +62,7 @@ def update(
             part.old_logprobs = [_logprobs(policy, batch, config) for batch in part.batches]
     sums = TokenSums()
     for number, part in enumerate(parts):
-        if not part.batches:
+        if not part.sequences:
             continue
         for batch, old_logprobs in zip(part.batches, part.old_logprobs, strict=True):
             _backward(policy, batch, old_logprobs, part, config, sums)
@@ -70,7 +70,7 @@ def update(
         for settings in optimizer.param_groups:
             settings["lr"] = config.learning_rate * scale
         sums.add_update(clipped_step(policy, optimizer, config.max_grad_norm))
-    return sums.metrics()
+    return TokenSums.joined(policy.processes.gather(sums)).metrics()
 
 
 def clipped_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
@@ -79,7 +79,7 @@ def clipped_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm
     A gradient that is not finite is thrown away: the step would make every weight nan, for good, and the next
     checkpoints with it.
     """
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm))
+    norm = policy.clip_gradients(max_grad_norm)
     if math.isfinite(norm):
         optimizer.step()
     else:
@@ -96,7 +96,7 @@ class _Part:
         sequences: tokens of the episodes with an advantage.
         advantages: (S,) theirs.
         weights: (S,) float64, weight of each token's loss, from the lengths of all episodes of the part.
-        batches: micro-batches of `sequences`.
+        batches: this process's micro-batches of `sequences`.
         old_logprobs: for each micro-batch (T,), or None for the current ones.
     """
 
@@ -123,6 +123,7 @@ def _prepared(policy: Policy, samples: Sequence[Sample], config: Config) -> _Par
     batches = micro_batches(
         sequences, [samples[index].group for index in live], config.token_budget, shared=policy.shares_prompts
     )
+    batches = policy.deal(batches)
     return _Part(
         sequences,
         torch.tensor([samples[i].advantage for i in live]),
@@ -151,6 +152,9 @@ def _backward(
         with policy.reference():
             reference_logprobs = policy.score(batch, config.temperature).logprobs
     scores = policy.score(batch, config.temperature, entropy_gradient=config.entropy_coefficient != 0)
+    if not len(batch.targets):
+        scores.logprobs.sum().backward()  # type: ignore[no-untyped-call]
+        return
     device = scores.logprobs.device
     old = scores.logprobs.detach() if old_logprobs is None else old_logprobs
     options = {name: getattr(config, name) for name in options_of(config.objective)}

@@ -1,7 +1,9 @@
 """`TokenSums`: what an update says of its tokens, summed over micro-batches, for the log."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from torch import Tensor
 
@@ -73,6 +75,18 @@ class TokenSums:
         """Add an optimiser update with the norm of its gradient before clipping."""
         self.grad_norms.append(norm)
         self.skipped += not math.isfinite(norm)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The sums of several processes, which made the same updates on different tokens."""
+        joined = cls(skipped=parts[0].skipped, grad_norms=parts[0].grad_norms)
+        for part in parts:
+            joined.tokens, joined.loss = joined.tokens + part.tokens, joined.loss + part.loss
+            for name, value in part.sums.items():
+                joined.sums[name] = joined.sums.get(name, 0.0) + value
+            joined.ratio_min = min(joined.ratio_min, part.ratio_min)
+            joined.ratio_max = max(joined.ratio_max, part.ratio_max)
+        return joined
 
     def metrics(self) -> dict[str, float]:
         """Means over tokens, `nan` where there were none; `loss/policy` is a mean over the updates."""

@@ -7,6 +7,7 @@ from corrgrpo_train.config_checks import check_validation_split
 from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.measures import summary
+from corrgrpo_train.processes import Processes
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.collect import Limits
 from corrgrpo_train.rollout.environment import Start
@@ -32,6 +33,7 @@ class Validator:
         max_prompt_tokens: int,
         workers: int = 1,
         timeout: float | None = None,
+        processes: Processes | None = None,
     ) -> None:
         """Choose the tasks.
 
@@ -44,6 +46,7 @@ class Validator:
             max_prompt_tokens: tasks with a longer first prompt are passed over.
             workers: threads in which environments step.
             timeout: seconds after which a call of an environment counts as failed; None waits for ever.
+            processes: those that share the tasks.
 
         Raises:
             UsageError: if the split is refused or the environment can't be made with a split.
@@ -66,13 +69,7 @@ class Validator:
                 f"no validation on split {split!r}: {error}; an environment that has no splits needs "
                 "--validation-tasks 0"
             ) from error
-        count = tasks if probe.tasks is None else min(tasks, probe.tasks)
-        self.starts: list[Start] = []
-        while len(self.starts) < count and probe.position < (probe.tasks or count):
-            start = probe.start_at(probe.position)
-            probe.position += 1
-            if probe.fits(start):
-                self.starts.append(start)
+        self.starts: list[Start] = (processes or Processes()).of_first(lambda: _chosen(probe, tasks))
         probe.close()
         if not self.starts:
             raise UsageError(
@@ -89,6 +86,7 @@ class Validator:
             seed=0,
             workers=workers,
             timeout=timeout,
+            processes=processes,
         )
 
     def run(self, engine: Engine, limits: Limits) -> tuple[dict[str, float], list[Episode]]:
@@ -99,3 +97,15 @@ class Validator:
     def close(self) -> None:
         """Close the environments."""
         self.sampler.close()
+
+
+def _chosen(probe: GroupSampler, tasks: int) -> list[Start]:
+    """The first tasks whose prompts are short enough, at most so many."""
+    count = tasks if probe.tasks is None else min(tasks, probe.tasks)
+    starts: list[Start] = []
+    while len(starts) < count and probe.position < (probe.tasks or count):
+        start = probe.start_at(probe.position)
+        probe.position += 1
+        if probe.fits(start):
+            starts.append(start)
+    return starts

@@ -46,6 +46,10 @@ def reference_sequences(sampler: GroupSampler, chat: Chat, count: int, longest: 
     Raises:
         UsageError: if the environment has no references, or none that is short enough.
     """
+    return sampler.of_first(lambda: _references(sampler, chat, count, longest))
+
+
+def _references(sampler: GroupSampler, chat: Chat, count: int, longest: int) -> References:
     sequences: list[TokenSequence] = []
     too_long = 0
     for _ in range(sampler.tasks or count):
@@ -68,7 +72,7 @@ def reference_sequences(sampler: GroupSampler, chat: Chat, count: int, longest: 
 def _sequence(runner: EpisodeRunner, sampler: GroupSampler, chat: Chat) -> TokenSequence | None:
     """Act out the next task's reference turn by turn; None if the task has none or its environment fails."""
     try:
-        return _acted_out(runner, sampler.next_start(), chat)
+        return _acted_out(runner, sampler.draw(), chat)
     except EnvironmentFailedError as failure:
         logger.warning("a reference answer is left out: %s", failure)
         return None
@@ -116,9 +120,9 @@ def supervised_steps(
             chunk = sequences[start : start + batch]
             tokens = sum(sequence.completion_length for sequence in chunk)
             loss = 0.0
-            for part in micro_batches(chunk, range(len(chunk)), token_budget, shared=False):
+            for part in policy.deal(micro_batches(chunk, range(len(chunk)), token_budget, shared=False)):
                 piece = -policy.score(part, 1.0).logprobs.sum() / tokens
                 piece.backward()  # type: ignore[no-untyped-call]
                 loss += float(piece.detach())
             clipped_step(policy, optimizer, max_grad_norm)
-            yield loss
+            yield sum(policy.processes.gather(loss))

@@ -1,1 +1,1 @@
-"""Agents with tools, under attack: AgentDojo, and what agent environments share (call formats, metrics)."""
+"""Agents with tools, under attack: AgentDojo, ASB and InjecAgent, and what they share (call formats, prompts)."""

@@ -1,5 +1,6 @@
 """`corrgrpo/ASB-v0`: an agent plans and works through its plan, while tool outputs carry an attack; for evaluation."""
 
+import os
 from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any
@@ -11,15 +12,18 @@ from corrgrpo_envs.agents.asb_prompts import (
     ATTACK_PLACEHOLDERS,
     ATTACKS,
     NO_PLAN,
+    PLACEHOLDERS,
+    SECTIONS,
     attack_output,
     attack_text,
+    opening,
     step_message,
-    system_message,
 )
 from corrgrpo_envs.agents.asb_verdicts import VERDICTS, Evidence
 from corrgrpo_envs.agents.calls import ToolCall
 from corrgrpo_envs.agents.formats import call_format
 from corrgrpo_envs.agents.outputs import error_text
+from corrgrpo_envs.agents.templates import read_sections
 from corrgrpo_envs.agents.toolbox import Toolbox
 from corrgrpo_envs.env import Message, MultiRewardEnv, Opening, Outcome
 from corrgrpo_envs.errors import shown, unknown
@@ -65,6 +69,7 @@ class ASBEnv(MultiRewardEnv):
         max_plan_attempts: int = 10,
         max_turns: int = 20,
         max_calls_per_step: int = 10,
+        prompt_template: str | os.PathLike[str] | None = None,
     ) -> None:
         """Make an environment; the defaults are the published set-up.
 
@@ -84,6 +89,7 @@ class ASBEnv(MultiRewardEnv):
             max_plan_attempts: texts without a plan that end the episode.
             max_turns: assistant turns of an episode, plans included; the calls of the last one are run.
             max_calls_per_step: further calls of a text are not run.
+            prompt_template: path of another prompt, with `$role`, `$tools` and `$request`.
 
         Raises:
             ValueError: for a wrong option.
@@ -104,6 +110,7 @@ class ASBEnv(MultiRewardEnv):
         self.max_plan_attempts = _at_least_one("max_plan_attempts", max_plan_attempts)
         self.max_turns = _at_least_one("max_turns", max_turns)
         self.max_calls_per_step = _at_least_one("max_calls_per_step", max_calls_per_step)
+        self._sections = SECTIONS if prompt_template is None else read_sections(prompt_template, PLACEHOLDERS)
         self._plan: tuple[PlannedStep, ...] = ()
         self._executed: list[str] = []
         self._turns = self._attempts = self._step = 0
@@ -120,9 +127,8 @@ class ASBEnv(MultiRewardEnv):
         self._plan, self._executed, self.problem = (), [], ""
         self._turns = self._attempts = self._step = 0
         self._payload_seen = False
-        told = system_message(task.data.role, [(tool.name, tool.description) for tool in self._offered])
-        messages = [Message(role="system", content=told), Message(role="user", content=task.data.request)]
-        return Opening(messages, self._toolbox.schemas)
+        tools = [(tool.name, tool.description) for tool in self._offered]
+        return Opening(opening(self._sections, task.data.role, tools, task.data.request), self._toolbox.schemas)
 
     def answer(self, text: str) -> Outcome:
         """Read the plan, or run the calls of a step; after the last step judge what was done."""

@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -14,8 +15,9 @@ from corrgrpo_envs.agents.injecagent_cases import (
     load,
 )
 from corrgrpo_envs.agents.injecagent_metrics import METRICS
-from corrgrpo_envs.agents.injecagent_prompts import observation, opening
+from corrgrpo_envs.agents.injecagent_prompts import PLACEHOLDERS, SECTIONS, observation, opening
 from corrgrpo_envs.agents.injecagent_verdict import FAILED, INVALID, RULES, SUCCEEDED, Verdict
+from corrgrpo_envs.agents.templates import read_sections
 from corrgrpo_envs.env import INFRASTRUCTURE_ERROR, MultiRewardEnv, Opening, Outcome
 from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_envs.rewards import RewardComponent
@@ -58,6 +60,7 @@ class InjecAgentEnv(MultiRewardEnv):
         rules: str = "official",
         simulator: Simulator | str | None = None,
         enhanced_prefix: str | None = None,
+        prompt_template: str | os.PathLike[str] | None = None,
     ) -> None:
         """Make an environment; the defaults are the published base setting with the official rules.
 
@@ -73,6 +76,7 @@ class InjecAgentEnv(MultiRewardEnv):
                 specification and the parameters' text, or its name as `"module:function"`. None takes a cached
                 response of the same tool.
             enhanced_prefix: text that presses the agent in the enhanced setting, in place of ours or the published.
+            prompt_template: path of another prompt, with `$specifications`, `$names`, `$request` and `$scratchpad`.
 
         Raises:
             ValueError: for a wrong option.
@@ -88,6 +92,7 @@ class InjecAgentEnv(MultiRewardEnv):
         self._parts, self._simulator, self._prefix = _checked_parts(parts), simulator, enhanced_prefix
         if simulator is not None and not callable(simulator) and not _is_function_name(simulator):
             raise ValueError(f"simulator must be a function, 'module:function' or None, not {shown(simulator)}")
+        self._sections = SECTIONS if prompt_template is None else read_sections(prompt_template, PLACEHOLDERS)
         self._verdicts: list[dict[str, Verdict]] = []
         self._missed: float | None = None
         self.problem = ""
@@ -109,7 +114,7 @@ class InjecAgentEnv(MultiRewardEnv):
             f"Observation: {case.response}",
         ]
         specifications = [self._benchmark.tools[name] for name in names]
-        return Opening(opening(names, specifications, case.request, "\n".join(lines)))
+        return Opening(opening(self._sections, names, specifications, case.request, "\n".join(lines)))
 
     def answer(self, text: str) -> Outcome:
         """Judge the text; after the first stage of data stealing, if it succeeded, go on with the tool's response."""

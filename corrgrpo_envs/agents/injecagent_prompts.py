@@ -59,24 +59,33 @@ Observation: $response
 Go on with your next Thought, in the same form.""")
 
 
+PLACEHOLDERS = ("specifications", "names", "request", "scratchpad")
+SECTIONS: Mapping[str, str] = {"system": SYSTEM, "user": _TASK.template}
+
+
 def opening(
-    names: Sequence[str], specifications: Sequence[Mapping[str, Any]], request: str, scratchpad: str
+    sections: Mapping[str, str],
+    names: Sequence[str],
+    specifications: Sequence[Mapping[str, Any]],
+    request: str,
+    scratchpad: str,
 ) -> tuple[Message, ...]:
     """The first messages of a case.
 
     Args:
+        sections: the prompt by role, with `PLACEHOLDERS`.
         names: of the tools offered.
         specifications: of these tools, in the same order.
         request: the user's words.
         scratchpad: thought, action, input and observation of the user's tool, one a line.
     """
-    task = _TASK.substitute(
-        specifications=json.dumps(list(specifications), indent=1),
-        names=", ".join(names),
-        request=request,
-        scratchpad=scratchpad,
-    )
-    return Message(role="system", content=SYSTEM), Message(role="user", content=task)
+    values = {
+        "specifications": json.dumps(list(specifications), indent=1),
+        "names": ", ".join(names),
+        "request": request,
+        "scratchpad": scratchpad,
+    }
+    return tuple(Message(role=role, content=Template(text).substitute(values)) for role, text in sections.items())
 
 
 def observation(response: str) -> Message:

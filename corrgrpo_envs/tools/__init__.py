@@ -1,1 +1,1 @@
-"""Tool-calling environments: blocks, call lines, matching of calls, scores, dialogues, prompts."""
+"""Tool-calling environments, RLLA and API-Bank: blocks, call lines, matching of calls, scores, dialogues, prompts."""

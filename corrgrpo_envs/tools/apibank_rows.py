@@ -1,7 +1,8 @@
 """API-Bank items: reading published rows and the built-in ones, and finding rows that cannot be answered.
 
-A published row has `system`, `user` and `answer` (one object with `name` and `parameters`, or a list of one). A
-built-in row has `id`, `level`, `tools`, `turns` and `answer`, with the tools in `tools.json`.
+A published row has `system`, `user` and `answer` (one object with `name` and `parameters`, or a list of one), or the
+original layout, see `apibank_original`. A built-in row has `id`, `level`, `tools`, `turns` and `answer`, with the tools
+in `tools.json`.
 """
 
 import ast
@@ -18,6 +19,7 @@ from corrgrpo_envs.datasets import Row, read_rows, schema_error
 from corrgrpo_envs.env import Message
 from corrgrpo_envs.errors import DatasetError, shown
 from corrgrpo_envs.tasks import Task
+from corrgrpo_envs.tools.apibank_original import is_original, posed, stored_call
 from corrgrpo_envs.tools.apibank_parsing import ApiCall, call_of
 from corrgrpo_envs.tools.dialogues import Tool, history_text, tool_of
 
@@ -26,7 +28,7 @@ NOT_OFFERED = "tool_not_offered"
 CORRUPT = "corrupt_parameters"
 
 _LEVEL = re.compile(r"(?:level|lv|v)[-_ ]?([123])(?![0-9])", re.IGNORECASE)
-_FILE = re.compile(r"level-[123]-.*\.(?:json|jsonl)(?:\.gz)?")
+_FILE = re.compile(r"level-[123]-(?:api_processed|api|batch-inf)\.jsonl?(?:\.gz)?")
 _TOOL = re.compile(r"[0-9]{1,4}\. (?:Name: )?(?P<name>[^\s:]+)(?:: (?P<description>.*))?")
 _SWALLOWED = re.compile(r"""["'], ?[A-Za-z_]\w*=""")
 
@@ -56,8 +58,9 @@ def items(dataset: str) -> tuple[Task[Item], ...]:
     """Read all items of a data set, level by level as the files come; all are in split `test`.
 
     Args:
-        dataset: `"builtin"`; a file of published rows; a folder with files `level-1-….json` to `level-3-….json`
-            (others beside them are not read), or of any readable files; or a hub id.
+        dataset: `"builtin"`; a file of published rows; a folder with files `level-N-api_processed.json` or
+            `level-N-api.json` and `level-3-batch-inf.json` (others beside them are not read), or of any readable files;
+            or a hub id. Rows that ask for a reply instead of a call are passed over.
 
     Raises:
         DatasetError: naming file, row and field.
@@ -85,9 +88,12 @@ def _read(dataset: str, state: object) -> tuple[Task[Item], ...]:
     tasks = []
     for row in rows:
         level = _level(row)
+        item = _original(row, level) if is_original(row) else _published(row, level)
+        if item is None:
+            continue
         place = counts.get(level, 0)
         counts[level] = place + 1
-        tasks.append(Task(f"level-{level}-{place}", "test", _published(row, level), f"level-{level}"))
+        tasks.append(Task(f"level-{level}-{place}", "test", item, f"level-{level}"))
     return tuple(tasks)
 
 
@@ -133,6 +139,14 @@ def _published(row: Row, level: int) -> Item:
     history = rest if heading.startswith("**") and heading.endswith("**") else user
     messages = Message(role="system", content=system), Message(role="user", content=user)
     return Item(level, truth, tools, history, messages, fault_of(truth, tools))
+
+
+def _original(row: Row, level: int) -> Item | None:
+    truth = stored_call(row)
+    if truth is None:
+        return None
+    tools, history = posed(row)
+    return Item(level, truth, tools, history, (), fault_of(truth, tools))
 
 
 def fault_of(truth: ApiCall, tools: tuple[Tool, ...]) -> str:

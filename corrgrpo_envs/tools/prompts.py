@@ -5,7 +5,7 @@ block with one JSON object a line, by a response block, or by both.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -136,10 +136,30 @@ def read_template(path: str) -> PromptTemplate:
         ValueError: if the file cannot be read, or has an unknown placeholder or lacks one; the message names
             it.
     """
+    sections, names = template_sections(path, PLACEHOLDERS)
+    if "history" not in names or not names & {"tools", "tool_details"}:
+        raise ValueError(f"prompt_template {path!r} must contain $history, and $tools or $tool_details")
+    return PromptTemplate(sections)
+
+
+def template_sections(path: str, placeholders: Iterable[str]) -> tuple[dict[str, str], set[str]]:
+    """Read the sections of a prompt file, in the form that `read_template` describes.
+
+    Args:
+        path: of the file.
+        placeholders: names that may stand after a dollar sign.
+
+    Returns:
+        Text by role, and the names that occur.
+
+    Raises:
+        ValueError: if the file cannot be read, or has an unknown placeholder; the message names it.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"prompt_template {path!r} cannot be read: {error}") from None
+    allowed = list(placeholders)
     sections = _sections(text, path)
     names: set[str] = set()
     for template in map(Template, sections.values()):
@@ -147,11 +167,9 @@ def read_template(path: str) -> PromptTemplate:
             raise ValueError(f"prompt_template {path!r} has a '$' without a name; write '$$' for a dollar sign")
         names.update(template.get_identifiers())
     for name in sorted(names):
-        if name not in PLACEHOLDERS:
-            raise unknown(f"prompt_template {path!r}: placeholder", name, PLACEHOLDERS)
-    if "history" not in names or not names & {"tools", "tool_details"}:
-        raise ValueError(f"prompt_template {path!r} must contain $history, and $tools or $tool_details")
-    return PromptTemplate(sections)
+        if name not in allowed:
+            raise unknown(f"prompt_template {path!r}: placeholder", name, allowed)
+    return sections, names
 
 
 def _sections(text: str, path: str) -> dict[str, str]:

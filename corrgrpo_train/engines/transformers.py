@@ -29,7 +29,7 @@ class TransformersEngine:
             max_batch: so many sequences are decoded together.
         """
         self.model, self.max_batch = model, max_batch
-        self.eos = torch.tensor(sorted(set(eos_ids)), device=model.device)
+        self.eos = torch.tensor(sorted(set(eos_ids)))
 
     def update_weights(self) -> None:
         """Nothing to do: the weights are the policy's own."""
@@ -53,7 +53,7 @@ class TransformersEngine:
             self.model.train(training)
 
     def _batch(self, requests: Sequence[SamplingRequest], temperature: float) -> list[Completion]:
-        device = self.model.device
+        device, eos = self.model.device, self.eos.to(self.model.device)
         limits = [request.max_new_tokens for request in requests]
         longest = max(limits)
         noise = torch.zeros(len(requests), longest, dtype=torch.float64)
@@ -71,7 +71,7 @@ class TransformersEngine:
         for position in range(longest):
             drawn, drawn_logprobs = draw(logits, noise[live, position], temperature)
             tokens[live, position], logprobs[live, position] = drawn, drawn_logprobs
-            ended = torch.isin(drawn, self.eos)
+            ended = torch.isin(drawn, eos)
             finished[live] |= ended
             lengths[live] = torch.where(ended, position + 1, lengths[live])
             stays = position + 1 < lengths[live]

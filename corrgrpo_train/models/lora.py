@@ -45,6 +45,8 @@ class Adapter:
             folder: an existing folder.
             state: the weights to write instead of the model's own, under the model's names.
         """
+        if state is not None:
+            state = {f"base_model.model.{name}": weight for name, weight in state.items()}
         self.peft.save_pretrained(folder, state_dict=state)
         text = json.dumps({"model": self.base, "seed": self.seed}, indent=1)
         (Path(folder) / BASE).write_text(text + "\n", encoding="utf-8")

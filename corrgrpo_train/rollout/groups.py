@@ -1,15 +1,18 @@
 """`GroupSampler`: draws tasks in order and rolls out a group of episodes on each."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from corrgrpo_train.engines import Engine
 from corrgrpo_train.errors import UsageError, first_line
+from corrgrpo_train.processes import Processes
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.collect import Limits, collect
 from corrgrpo_train.rollout.environment import FAULTS, EnvironmentFailedError, EpisodeRunner, Start, observed, told
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.rollout.task_order import TaskOrder
+
+Drawn = TypeVar("Drawn")
 
 
 class GroupSampler:
@@ -32,6 +35,7 @@ class GroupSampler:
         seed: int,
         workers: int = 1,
         timeout: float | None = None,
+        processes: Processes | None = None,
     ) -> None:
         """Make the environments.
 
@@ -45,6 +49,7 @@ class GroupSampler:
             seed: of the order of tasks.
             workers: threads in which environments step.
             timeout: seconds after which a call of an environment counts as failed; None waits for ever.
+            processes: those that share the groups; each makes the environments of its own.
 
         Raises:
             UsageError: if the environment can't be made or reset.
@@ -52,7 +57,9 @@ class GroupSampler:
         self.chat, self.groups, self.group_size, self.workers = chat, groups, group_size, workers
         self.max_prompt_tokens, self.seed = max_prompt_tokens, seed
         self.position = self.too_long = 0
-        self.runners = [EpisodeRunner(env, env_args, timeout=timeout) for _ in range(groups * group_size)]
+        self.processes = processes or Processes()
+        own = max(1, len(self.processes.share(range(groups))))
+        self.runners = [EpisodeRunner(env, env_args, timeout=timeout) for _ in range(own * group_size)]
         self.order = _order(self.runners[0], seed)
 
     @property
@@ -75,10 +82,14 @@ class GroupSampler:
         key: tuple[int, ...],
         first_group: int = 0,
     ) -> list[Episode]:
-        """Roll out a group on each of the given starts, at most `groups` of them, numbered from `first_group`."""
-        numbered = list(enumerate(starts, start=first_group))
-        members = [(group, member, start) for group, start in numbered for member in range(self.group_size)]
-        return collect(
+        """Roll out a group on each of the given starts, at most `groups` of them, numbered from `first_group`.
+
+        With several processes each rolls out its share, and all get all episodes. An episode depends on the numbers of
+        its group and member alone, not on the process.
+        """
+        own = self.processes.share(list(enumerate(starts, start=first_group)))
+        members = [(group, member, start) for group, start in own for member in range(self.group_size)]
+        episodes = collect(
             members,
             self.runners,
             engine,
@@ -88,6 +99,9 @@ class GroupSampler:
             key=key,
             workers=self.workers,
         )
+        size = self.group_size
+        groups = self.processes.merge([episodes[place : place + size] for place in range(0, len(episodes), size)])
+        return [episode for group in groups for episode in group]
 
     def close(self) -> None:
         """Close the environments."""
@@ -95,7 +109,16 @@ class GroupSampler:
             runner.close()
 
     def next_start(self) -> Start:
-        """The next task whose prompt is short enough."""
+        """The next task whose prompt is short enough, the same in all processes."""
+        return self.of_first(self.draw)
+
+    def of_first(self, draw: Callable[[], Drawn]) -> Drawn:
+        """Draw tasks in the first process; all get what it draws and its state."""
+        drawn, self.position, self.too_long = self.processes.of_first(lambda: (draw(), self.position, self.too_long))
+        return drawn
+
+    def draw(self) -> Start:
+        """The next task whose prompt is short enough, in this process alone."""
         for _ in range(self.tasks or 1000):
             start = self.start_at(self.position)
             self.position += 1

@@ -119,3 +119,16 @@ def test_the_penaltys_weight_does_not_reach_the_environment() -> None:
     config = Config(env="x", overlong_share=0.5, reward_weights={"overlong": 0.5, "a": 2})
     assert config.env_arguments == {"reward_weights": {"a": 2.0}}
     assert Config(env="x", reward_weights={"overlong": 0.5}).env_arguments == {"reward_weights": {"overlong": 0.5}}
+
+
+def test_the_table_in_the_documentation_is_what_the_modes_set() -> None:
+    page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8").partition("## Modes")[2].partition("## ")[0]
+    header, _, *rows = [
+        [cell.strip().strip("`") for cell in row.split("|")[1:-1]] for row in page.splitlines() if row[:1] == "|"
+    ]
+    assert header[1:] == list(MODES)
+    for place, mode in enumerate(MODES, start=1):
+        listed = {row[0]: row[place] for row in rows if row[place] and row[0] != "aggregation_length"}
+        assert listed == {name: str(value) for name, value in MODES[mode].items()}
+    (length,) = [row for row in rows if row[0] == "aggregation_length"]
+    assert [mode for mode, cell in zip(MODES, length[1:], strict=True) if cell] == ["dr_grpo"]

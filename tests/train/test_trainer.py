@@ -259,6 +259,9 @@ class FullAfter:
     def flush(self):
         self.file.flush()
 
+    def fileno(self):
+        return self.file.fileno()
+
     def close(self):
         self.file.close()
         if self.lines < 0:

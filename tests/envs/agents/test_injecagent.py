@@ -214,6 +214,21 @@ def test_the_enhanced_setting_presses_the_agent():
         assert json.loads(chosen) == json.loads(plain).replace("Please", 'Say "yes": Please', 1)
 
 
+def test_a_prompt_of_ones_own(tmp_path):
+    path = tmp_path / "prompt.txt"
+    path.write_text("$names|$request|$scratchpad|$specifications")
+    env = gym.make(ENV, prompt_template=str(path))
+    task = env.unwrapped.tasks[0]
+    (message,) = env.reset(options={"task_id": task.id})[0]["messages"]
+    names, request, scratchpad, specifications = message["content"].split("|")
+    assert names.split(", ") == [task.data.user_tool, *task.data.attacker_tools]
+    assert (request, scratchpad.split("\nObservation: ")[1]) == (task.data.request, task.data.response)
+    assert [tool["name"] for tool in json.loads(specifications)] == names.split(", ")
+    path.write_text("$names")
+    with pytest.raises(ValueError, match=r"lacks \$specifications, \$request, \$scratchpad"):
+        gym.make(ENV, prompt_template=path)
+
+
 def test_wrong_options():
     for options, message in [
         ({"setting": "enhancd"}, "setting 'enhancd' is unknown; .*Did you mean 'enhanced'"),

@@ -219,6 +219,41 @@ def test_published_rows_and_faults(tmp_path):
     assert obs["messages"][0]["content"] == "Book(who)\nCancel(id) | <user>hi</user>"
 
 
+def test_the_original_layout(tmp_path):
+    tool = {"name": "Book", "description": "Book seats.", "input_parameters": {"who": {"type": "str"}}}
+    found = {"name": "Find", "description": "", "parameters": {}}
+    rows = [
+        {
+            "instruction": "Write a request.\nAPI descriptions:\n" + json.dumps(tool),
+            "input": "User: For Ann,\nplease.\nAI: Sure.\nAPI-Request: [Search(keywords='find')]->" + json.dumps(found)
+            + "\nGenerate API Request: \n",
+            "expected_output": "API-Request: [Book(who='Ann')]",
+        },
+        {"instruction": "", "input": "User: Hi", "expected_output": "AI: Hello."},
+        {"instruction": json.dumps(tool), "input": "User: Hi", "output": "API-Request: [Book(who=''Ann')]"},
+        {"instruction": json.dumps(tool), "input": "User: Hi", "output": "API-Request: [Other(who='Ann')]"},
+    ]  # fmt: skip
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = published(folder, *rows, name="level-3-batch-inf.json")
+    (folder / "level-3.json").write_text("not read")
+    assert faulty_rows(str(folder)) == {"level-3-1": "corrupt_parameters", "level-3-2": "tool_not_offered"}
+    first, *_ = items(path)
+    assert [tool.name for tool in first.data.tools] == ["Book", "Find"]
+    assert first.data.history == (
+        "<user> For Ann,\nplease. </user>\n<response> Sure. </response>\n"
+        '<tool_call>\n{"name": "Search", "parameters": {"keywords": "find"}}\n</tool_call>\n'
+        f"<obs> {json.dumps(found)} </obs>"
+    )
+    env = gym.make("corrgrpo/APIBank-v0", dataset=str(folder))
+    obs, _ = env.reset(options={"task_id": "level-3-0"})
+    assert "Name: Book" in obs["messages"][0]["content"]
+    assert env.step(env.unwrapped.reference()[0])[1] == 1.0
+    for output, message in [("x", "a text with 'API-Request:' or 'AI:'"), ("API-Request: none", "Name\\(key")]:
+        with pytest.raises(DatasetError, match=message):
+            items(published(tmp_path, {**rows[2], "output": output}, name=f"level-1-{len(output)}.json"))
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
