@@ -247,6 +247,8 @@ def check_weighting(config: Config, components: Sequence[str]) -> None:
         check_components(rule, components)
     if rule.needs_validation and not config.validation_tasks:
         raise UsageError(f"weighting {config.weighting!r} learns from validations: give --validation-tasks 1 or more")
+    if rule.needs_gradients and config.sharding != "none":
+        raise UsageError(f"weighting {config.weighting!r} needs the whole model in one process: use --sharding none")
 
 
 def _import_module(what: str, name: str) -> None:

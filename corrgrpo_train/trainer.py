@@ -206,7 +206,9 @@ class Trainer:
             self.weighting.after_rollout(
                 episodes,
                 self.optimizer.param_groups[0]["lr"],
-                lambda layers: gradient_products(self.policy, episodes, self.weighting.base, config, step, layers),
+                lambda layers: self.processes.of_first(
+                    lambda: gradient_products(self.policy, episodes, self.weighting.base, config, step, layers)
+                ),
             )
             learned = update(self.policy, self.optimizer, samples, config, done=(step - 1) * config.updates_per_rollout)
             self.engine.update_weights()

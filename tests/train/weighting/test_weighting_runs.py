@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from corrgrpo_train.policy import Policy
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.weighting import WEIGHTINGS, Weighting, make_rule
 
+ROOT = Path(__file__).parents[3]
 RUN = [
     *("--env", "rollout_envs:rollout/Toy-v0", "--model", "tiny", "--groups-per-step", "2", "--group-size", "4"),
     *("--max-new-tokens", "6", "--max-prompt-tokens", "600", "--learning-rate", "1e-3", "--validation-tasks", "2"),
@@ -60,6 +64,29 @@ def test_a_resumed_run_has_the_same_weights(tmp_path, name):
             assert row["validation/reward"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
+def test_two_processes_have_the_weights_of_one(tmp_path):
+    """The first computes the gradients, both have the same weights: else their policies would part."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    settings = [*RUN, "--autocast", "off", "--weighting", "gradient", "--weighting-args.mu", "0.01", "--steps", "2"]
+    assert main([*settings, "--output", str(one)]) == 0
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*start, "-m", "corrgrpo_train", *settings, "--output", str(two)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/train'}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    found, expected = rows(two), rows(one)
+    assert len(found) == len(expected)
+    for mine, row in zip(found, expected, strict=True):
+        for name in row:
+            if name.startswith(("weights/", "reward/")):
+                assert mine[name] == pytest.approx(row[name], rel=1e-3, abs=1e-4), name
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -67,6 +94,7 @@ def test_a_resumed_run_has_the_same_weights(tmp_path, name):
         (["--weighting", "lagrangian"], "needs a threshold"),
         (["--weighting", "nowhere_at_all:mine"], "No module named 'nowhere_at_all'"),
         (["--weighting", "hypervolume", "--validation-tasks", "0"], "learns from validations"),
+        (["--weighting", "gradient", "--sharding", "fsdp"], "use --sharding none"),
         (
             ["--env", "RLLA-v0", "--weighting", "lagrangian", "--weighting-args.at_least", '{"fromat": 1}'],
             "component 'fromat' is unknown; allowed: 'function_name'",
