@@ -58,6 +58,8 @@ IMPLIED: dict[str, dict[str, dict[str, Any]]] = {"objective": {"dapo": {"clip_hi
 BELONGS: dict[str, tuple[str, ...]] = {
     "env": ("env_args", "reward_weights"),
     "method": ("method_args",),
+    "weighting": ("weighting_args",),
+    "track": ("track_args",),
     "objective": ("clip_low", "clip_high", "cispo_max_ratio"),
     "aggregation": ("aggregation_length",),
     "importance_correction": ("importance_cap",),

@@ -41,6 +41,10 @@ class Config:
     """Advantage estimator; "module:name" imports the module that registers it first."""
     method_args: dict[str, Any] = field(default_factory=dict)
     """Options of the estimator."""
+    weighting: str = "fixed"
+    """Rule for the weights during the run; "module:name" imports the module that registers it first."""
+    weighting_args: dict[str, Any] = field(default_factory=dict)
+    """Options of the weighting."""
     objective: str = "grpo"
     """Surrogate that the update maximises: "grpo", "dapo" or "cispo"."""
     mode: str | None = None
@@ -153,6 +157,10 @@ class Config:
     """Episodes per step that are saved as text."""
     tensorboard: bool = True
     """Write TensorBoard event files."""
+    track: str | None = None
+    """Tracker that gets the metrics as well: "wandb" or "trackio"; null: none."""
+    track_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the tracker's `init`: project, name, mode, ..."""
     quiet: bool = False
     """Show no progress, only notes and the final summary."""
 
@@ -209,6 +217,11 @@ class Config:
         return self.method.rpartition(":")[2]
 
     @property
+    def weighting_name(self) -> str:
+        """The weighting's registered name, without the module to import."""
+        return self.weighting.rpartition(":")[2]
+
+    @property
     def algorithm(self) -> str:
         """The estimator's name, with the mode before it where that says more."""
         return self.method_name if self.mode in (None, self.method_name) else f"{self.mode} {self.method_name}"
@@ -241,6 +254,8 @@ NEUTRAL = frozenset(
         "keep_checkpoints",
         "transcripts_per_step",
         "tensorboard",
+        "track",
+        "track_args",
         "quiet",
         "vllm_tolerance",
         "env_workers",

@@ -5,7 +5,7 @@ import importlib
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from corrgrpo_envs import RewardSpec
@@ -76,7 +76,7 @@ def validate(config: Config) -> None:
     """
     check_values(config)
     check_device(config)
-    check_environment(config)
+    check_weighting(config, check_environment(config))
     check_algorithm(config)
 
 
@@ -117,6 +117,11 @@ def check_values(config: Config) -> None:
         )
     if config.aggregation == "constant" and config.aggregation_length is None:
         raise UsageError("aggregation 'constant' needs aggregation_length, its divisor in tokens")
+    if config.track is not None:
+        from corrgrpo_train.trackers import TRACKERS, check_installed
+
+        _one_of("track", config.track, TRACKERS)
+        check_installed(config.track)
     if config.dynamic_sampling is not None and config.group_size < 2:
         raise UsageError("dynamic_sampling needs a group_size of at least 2: one episode never differs")
     if "reward_weights" in config.env_args:
@@ -148,7 +153,7 @@ def _check_names(config: Config) -> None:
     if not re.fullmatch(r"reward|(components|metrics)/.+", config.select_by):
         _one_of("select_by", config.select_by, ("reward", "components/NAME", "metrics/NAME"))
     check_validation_split(config.validation_split)
-    for name in ("env", "method", "model"):
+    for name in ("env", "method", "weighting", "model"):
         if not getattr(config, name).strip():
             raise UsageError(f"{name} must not be empty")
 
@@ -220,8 +225,11 @@ def check_device(config: Config) -> None:
     usable_device(own_device(chosen_device(config.device)))
 
 
-def check_environment(config: Config) -> None:
+def check_environment(config: Config) -> list[str]:
     """Make the environment once, as training will, and close it.
+
+    Returns:
+        The names of its reward components; none where it does not tell them before the first step.
 
     Raises:
         UsageError: if the id is unknown or its package missing, or the constructor refuses its arguments; if it says
@@ -233,9 +241,49 @@ def check_environment(config: Config) -> None:
     runner = EpisodeRunner(config.env, config.env_arguments)
     spec = getattr(runner.env.unwrapped, "reward_spec", None)
     runner.close()
-    if config.dynamic_sampling is not None and isinstance(spec, RewardSpec):
-        added = [OVERLONG] if config.overlong_share else []
-        _one_of("dynamic_sampling", config.dynamic_sampling, [REWARD, *spec.names, *added])
+    if not isinstance(spec, RewardSpec):
+        return []
+    names = [*spec.names, *([OVERLONG] if config.overlong_share else [])]
+    if config.dynamic_sampling is not None:
+        _one_of("dynamic_sampling", config.dynamic_sampling, [REWARD, *names])
+    return names
+
+
+def check_weighting(config: Config, components: Sequence[str]) -> None:
+    """Check the name and options of the weighting, and that the run offers what it needs.
+
+    Args:
+        config: the run's settings.
+        components: names of the environment's components; empty if not known yet.
+
+    Raises:
+        UsageError: for the first thing that is wrong.
+    """
+    from corrgrpo_train.weighting import WEIGHTINGS, make_rule
+    from corrgrpo_train.weighting.weighting import check_components
+
+    _import_module("weighting", config.weighting)
+    _one_of("weighting", config.weighting_name, WEIGHTINGS)
+    try:
+        rule = make_rule(config.weighting_name, config.weighting_args)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"weighting_args: {error}") from None
+    if components:
+        check_components(rule, components)
+    if rule.needs_validation and not config.validation_tasks:
+        raise UsageError(f"weighting {config.weighting!r} learns from validations: give --validation-tasks 1 or more")
+    if rule.needs_gradients and config.sharding != "none":
+        raise UsageError(f"weighting {config.weighting!r} needs the whole model in one process: use --sharding none")
+
+
+def _import_module(what: str, name: str) -> None:
+    """Import the module before the colon, which registers the name after it."""
+    module = name.rpartition(":")[0]
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"{what} {name!r}: {error}") from error
 
 
 def check_algorithm(config: Config) -> None:
@@ -247,12 +295,7 @@ def check_algorithm(config: Config) -> None:
     from corrgrpo_train.advantages import ESTIMATORS, estimate
     from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES
 
-    module = config.method.rpartition(":")[0]
-    if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise UsageError(f"method {config.method!r}: {error}") from error
+    _import_module("method", config.method)
     _one_of("method", config.method_name, ESTIMATORS)
     _one_of("objective", config.objective, OBJECTIVES)
     _check_objective_options(config)

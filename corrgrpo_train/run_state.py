@@ -25,6 +25,7 @@ _STATE: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, dict) and all(isinstance(results, dict) for results in value.values()),
         "a mapping of mappings",
     ),
+    "weighting": (lambda value: isinstance(value, dict), "a mapping"),
 }
 """What the trainer puts into a checkpoint's state: what each value must be, as a test and in words."""
 

@@ -1,4 +1,4 @@
-"""The run folder: configuration, metrics, timings, transcripts and TensorBoard events, as they come.
+"""The run folder: configuration, metrics, timings and transcripts as they come; metrics go to trackers as well.
 
 `metrics.jsonl` holds what the run computed and repeats bit for bit; what depends on the clock goes to
 `timings.jsonl`. A row has `step`, for rows outside the training steps `phase`, and then flat metric names.
@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from corrgrpo_train.config import Config, to_yaml
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.trackers import Sink, TensorBoard, open_tracker
 
 PHASES = ("base", "warm_start", "train")
 """Before any update; during and after the warm start; the training steps."""
@@ -97,6 +98,7 @@ class Tracker:
         tensorboard: bool = True,
         purge_step: int | None = None,
         note: Callable[[str], None] | None = None,
+        tracker: Sink | None = None,
     ) -> None:
         """Open the files of a run folder for appending; `start` and `resume` prepare the folder first.
 
@@ -105,12 +107,15 @@ class Tracker:
             tensorboard: write event files as well.
             purge_step: TensorBoard hides earlier events from this step on.
             note: is told what the user should know.
+            tracker: gets the metrics as well.
         """
         self.run_dir = run_dir
         self._transcripts = run_dir / "transcripts"
         self._transcripts.mkdir(parents=True, exist_ok=True)
         self._files = {name: _append(run_dir / name) for name in ROWS}
-        self._events = _event_writer(run_dir / "tensorboard", purge_step, note) if tensorboard else None
+        self._sinks = [] if tracker is None else [tracker]
+        if tensorboard:
+            self._sinks += _tensorboard(run_dir / "tensorboard", purge_step, note)
 
     @classmethod
     def start(cls, config: Config, note: Callable[[str], None] | None = None) -> Self:
@@ -123,17 +128,22 @@ class Tracker:
         taken = UsageError(f"{run_dir} already holds a run: continue it with --resume, or choose another --output")
         if holds_run(run_dir):
             raise taken
+        tracker = None
         try:
             run_dir.mkdir(parents=True, exist_ok=True)
+            # First, so that one that can't be started leaves the folder free.
+            tracker = open_tracker(config)
             # "x": of two runs that start at once in one folder, one is refused. A kill leaves an empty file, not a part
             # of the settings.
             (run_dir / "config.yaml").open("x").close()
             _replace(run_dir / "config.yaml", to_yaml(config).encode())
         except FileExistsError:
+            if tracker is not None:
+                tracker.close()
             raise taken from None
         except OSError as error:
             raise UsageError(f"{run_dir} cannot be written: {error.strerror}; choose another --output") from error
-        return cls(run_dir, tensorboard=config.tensorboard, note=note)
+        return cls(run_dir, tensorboard=config.tensorboard, note=note, tracker=tracker)
 
     @classmethod
     def resume(cls, config: Config, step: int | None, note: Callable[[str], None] | None = None) -> Self:
@@ -144,13 +154,14 @@ class Tracker:
             step: training steps that the checkpoint contains; None starts over.
             note: is told what the user should know.
         """
+        tracker = open_tracker(config)
         rewind(config.run_dir, step)
         _replace(config.run_dir / "config.yaml", to_yaml(config).encode())
         purge_step = 0 if step is None else step + 1
-        return cls(config.run_dir, tensorboard=config.tensorboard, purge_step=purge_step, note=note)
+        return cls(config.run_dir, tensorboard=config.tensorboard, purge_step=purge_step, note=note, tracker=tracker)
 
     def log(self, step: int, metrics: Mapping[str, Any], phase: str = "train") -> None:
-        """Append a row to `metrics.jsonl` and TensorBoard.
+        """Append a row to `metrics.jsonl` and hand it to the trackers.
 
         Args:
             step: training steps done, this one included.
@@ -159,12 +170,12 @@ class Tracker:
         """
         head: dict[str, Any] = {"step": step} if phase == "train" else {"step": step, "phase": phase}
         self._write("metrics.jsonl", {**head, **metrics})
-        # Updates of the warm start all belong to step 0; TensorBoard counts them on their own axis.
+        # Updates of the warm start all belong to step 0; trackers count them on their own axis.
         place = int(metrics.get("warm_start/step", step))
         self._event(place, metrics, "" if phase == "train" else f"{phase}/")
 
     def log_timings(self, step: int, timings: Mapping[str, Any]) -> None:
-        """Append a row to `timings.jsonl` and TensorBoard: seconds, tokens per second."""
+        """Append a row to `timings.jsonl` and hand it to the trackers: seconds, tokens per second."""
         self._write("timings.jsonl", {"step": step, **timings})
         self._event(step, timings, "timings/")
 
@@ -177,8 +188,8 @@ class Tracker:
         """Close all files."""
         for file in self._files.values():
             file.close()
-        if self._events is not None:
-            self._events.close()
+        for sink in self._sinks:
+            sink.close()
 
     def _write(self, name: str, row: Mapping[str, Any]) -> None:
         file = self._files[name]
@@ -189,12 +200,9 @@ class Tracker:
             os.fsync(file.fileno())
 
     def _event(self, step: int, values: Mapping[str, Any], prefix: str) -> None:
-        if self._events is None:
-            return
-        for name, value in plain(values).items():
-            if isinstance(value, (int, float)):
-                self._events.add_scalar(prefix + name, value, step)
-        self._events.flush()
+        numbers = {prefix + name: value for name, value in plain(values).items() if isinstance(value, (int, float))}
+        for sink in self._sinks:
+            sink.log(step, numbers)
 
 
 class NoTracker:
@@ -217,11 +225,10 @@ def _append(path: Path) -> TextIOWrapper:
     return path.open("a", encoding="ascii", newline="\n")
 
 
-def _event_writer(folder: Path, purge_step: int | None, note: Callable[[str], None] | None) -> Any:
+def _tensorboard(folder: Path, purge_step: int | None, note: Callable[[str], None] | None) -> list[Sink]:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return [TensorBoard(folder, purge_step)]
     except ImportError:
         if note is not None:
             note("TensorBoard is not installed, no event files are written: pip install tensorboard")
-        return None
-    return SummaryWriter(str(folder), purge_step=purge_step)
+        return []

@@ -14,7 +14,6 @@ from typing import Any
 import rich.console
 import torch
 
-from corrgrpo_train.advantages import ESTIMATORS, Estimate, estimate
 from corrgrpo_train.checkpoint import (
     Checkpoint,
     best_checkpoint,
@@ -24,11 +23,13 @@ from corrgrpo_train.checkpoint import (
     save_checkpoint,
     step_of,
 )
+from corrgrpo_train.component_gradients import gradient_products
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
 from corrgrpo_train.device import chosen_device
 from corrgrpo_train.engines.registry import ENGINES
 from corrgrpo_train.errors import UsageError, first_line
+from corrgrpo_train.estimating import estimated
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.processes import Processes, is_lost_process, started
 from corrgrpo_train.reference import keep_reference, restore_reference
@@ -45,6 +46,7 @@ from corrgrpo_train.tracking import NoTracker, Tracker
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
 from corrgrpo_train.warm_start import References, reference_sequences, supervised_steps
+from corrgrpo_train.weighting import Weighting, make_rule
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +147,7 @@ class Trainer:
             self.references = reference_sequences(self.sampler, self.chat, needed, self.limits.episode_tokens)
         self.engine = ENGINES[config.engine](self.policy, sorted(self.chat.eos_ids), config, self.limits.episode_tokens)
         closing.callback(self.engine.close)
+        self.weighting = Weighting(make_rule(config.weighting_name, config.weighting_args))
         self.best = -math.inf
         self.validated_at: int | None = None
         self.had_signal = False
@@ -188,6 +191,7 @@ class Trainer:
             drawn = rollout_step(self.sampler, self.engine, self.limits, config, step)
             episodes = drawn.episodes
         with _timed(timings, "seconds/update"):
+            weights = self.weighting.weigh(episodes, step)
             names, result = estimated(episodes, config, step)
             advantages = [0.0] * len(episodes) if result is None else result.advantages.tolist()
             samples = [
@@ -195,10 +199,17 @@ class Trainer:
                 for episode, advantage in zip(episodes, advantages, strict=True)
                 if episode.valid
             ]
+            self.weighting.after_rollout(
+                episodes,
+                self.optimizer.param_groups[0]["lr"],
+                lambda layers: self.processes.of_first(
+                    lambda: gradient_products(self.policy, episodes, self.weighting.base, config, step, layers)
+                ),
+            )
             learned = update(self.policy, self.optimizer, samples, config, done=(step - 1) * config.updates_per_rollout)
             self.engine.update_weights()
         self.had_signal = self.had_signal or any(advantages)
-        metrics = step_metrics(episodes, names, result, {**drawn.counts, **learned})
+        metrics = step_metrics(episodes, names, result, {**drawn.counts, **learned, **weights})
         metrics["tasks/position"] = float(self.sampler.position)
         metrics["tasks/too_long"] = float(self.sampler.too_long)
         tokens = sum(episode.tokens.completion_length for episode in episodes)
@@ -237,6 +248,7 @@ class Trainer:
             results, episodes = self.validator.run(self.engine, self.limits)
         if self.config.select_by not in results:
             raise UsageError(f"select_by {self.config.select_by!r} is not measured; allowed: {', '.join(results)}")
+        self.weighting.after_validation(episodes, results, step)
         self.validations["last"], self.validated_at = results, step
         self.validations.setdefault(phase, results)
         self.tracker.log(step, {f"validation/{name}": value for name, value in results.items()}, phase)
@@ -259,6 +271,7 @@ class Trainer:
             "best": self.best if math.isfinite(self.best) else None,
             "had_signal": self.had_signal,
             "validations": self.validations,
+            "weighting": self.weighting.state_dict(),
         }
         optimizer_state = whole_state(self.optimizer)
         with self.policy.gathered():
@@ -284,6 +297,10 @@ class Trainer:
             load_whole_state(self.optimizer, self.checkpoint.optimizer_state)
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise UsageError(damaged(self.checkpoint, f"the optimiser's state: {first_line(error)}")) from error
+        try:
+            self.weighting.load_state_dict(state["weighting"])
+        except ValueError as error:
+            raise UsageError(damaged(self.checkpoint, first_line(error))) from error
         self.sampler.position, self.sampler.too_long = state["position"], state["too_long"]
         self.best = -math.inf if state["best"] is None else state["best"]
         self.had_signal, self.validations = state["had_signal"], state["validations"]
@@ -336,41 +353,6 @@ class Trainer:
             "validations": self.validations,
             "best_step": None if best is None else step_of(best),
         }
-
-
-def estimated(episodes: Sequence[Episode], config: Config, step: int) -> tuple[list[str], Estimate | None]:
-    """Turn the episodes' component vectors into advantages; None if nothing was scored.
-
-    Returns:
-        component names in the environment's order, and the estimate over all episodes, failed ones included (their
-        components are `nan`, their advantage 0).
-    """
-    scored = [episode for episode in episodes if episode.components]
-    if not scored:
-        return [], None
-    names, weights = list(scored[0].components), scored[0].weights
-    if any(episode.weights != weights for episode in scored):
-        raise UsageError("the environment's reward_weights differ between episodes; they must stay as made")
-    components = torch.tensor(
-        [[episode.components.get(name, math.nan) for name in names] for episode in episodes],
-        dtype=torch.float64,
-    )
-    options = dict(config.method_args)
-    if "seed" in ESTIMATORS[config.method_name].options:
-        # An estimator that draws random numbers draws others at every step, and the same ones after a resume.
-        options.setdefault("seed", (config.seed * 1_000_003 + step) % 2**31)
-    try:
-        result = estimate(
-            config.method_name,
-            components,
-            torch.tensor([episode.group for episode in episodes]),
-            torch.tensor([weights[name] for name in names], dtype=torch.float64),
-            lengths=torch.tensor([episode.tokens.completion_length for episode in episodes]),
-            **options,
-        )
-    except ValueError as error:
-        raise UsageError(f"method {config.method!r}: {first_line(error)}") from error
-    return names, result
 
 
 @contextmanager

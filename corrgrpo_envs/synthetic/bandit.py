@@ -1,4 +1,4 @@
-"""`CorrelatedBandit`: a bandit of K reward components with a chosen correlation matrix and chosen scales.
+"""`CorrelatedBandit`: a bandit of K reward components of chosen correlation, scale, noise and difficulty.
 
 An episode is one answer, an answer names an arm, and scoring costs microseconds: whatever a multi-reward
 method does with correlated, opposed or unequally scaled components can be studied here in seconds.
@@ -9,6 +9,7 @@ import string
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
@@ -32,7 +33,11 @@ class CorrelatedBandit(MultiRewardEnv):
     The means of every arm are drawn once per task, from the task's number as the seed: a normal vector with
     the chosen correlation matrix, times the scales, clipped at 3 scales. The arm is the first word of the
     answer, less punctuation: `A`, `B`, … An answer that names none gets the worst value of every component,
-    −3 scales, and the status `no_arm`.
+    −3 scales (with a difficulty: 0), and the status `no_arm`.
+
+    With a `difficulty` components are pass or fail, like those of most tasks: one pays its scale where the arm's
+    normal value, noise included, exceeds the difficulty's quantile, else nothing. Of all arms the share
+    `difficulty` fails. The normal values have the chosen correlations, what they pay has smaller ones.
 
     Components are called `reward_1` … `reward_K`. Metrics: `best_arm`, 1 if no arm has a larger weighted
     mean, and `regret`, the difference to it (both only where an arm was named).
@@ -52,6 +57,7 @@ class CorrelatedBandit(MultiRewardEnv):
         scales: Sequence[float] | None = None,
         arms: int = 8,
         noise: float = 0.0,
+        difficulty: float | Sequence[float] | None = None,
         show_means: bool = False,
     ) -> None:
         """Make a bandit.
@@ -68,6 +74,8 @@ class CorrelatedBandit(MultiRewardEnv):
             arms: 1 to 26.
             noise: standard deviation of the noise of a pull, in scales; the noise has the same correlations.
                 0 makes an arm's rewards constant.
+            difficulty: share of arms that fail a component, above 0 and below 1: one number, or one per component.
+                None pays the values themselves.
             show_means: whether the prompt lists every arm's means; without them a policy must find the arms
                 out by trying, and can't know those of a task that it has never seen.
 
@@ -80,6 +88,7 @@ class CorrelatedBandit(MultiRewardEnv):
         self.arms = tuple(string.ascii_uppercase[: _whole("arms", arms, 1, 26)])
         self.scales = _scales(scales, count)
         self.noise = _at_least_zero("noise", noise)
+        self.thresholds = None if difficulty is None else _thresholds(difficulty, count)
         self.correlation = _correlation_matrix(correlation, count)
         if not isinstance(show_means, bool):
             raise ValueError(f"show_means must be True or False, not {shown(show_means)}")
@@ -92,8 +101,8 @@ class CorrelatedBandit(MultiRewardEnv):
             components=[
                 RewardComponent(
                     f"reward_{k}",
-                    low=-REACH * scale,
-                    high=REACH * scale,
+                    low=-REACH * scale if difficulty is None else 0.0,
+                    high=REACH * scale if difficulty is None else scale,
                     description=f"component {k} of the arm's rewards, of scale {scale:g}",
                 )
                 for k, scale in enumerate(self.scales, 1)
@@ -101,7 +110,7 @@ class CorrelatedBandit(MultiRewardEnv):
         )
 
     def load_tasks(self) -> TaskSet[Rows]:
-        """The 64 built-in tasks of the split; `data` are the arms' means, shape (arms, K)."""
+        """The built-in tasks of the split; `data` are the arms' levels, normal values times scales, shape (arms, K)."""
         return _tasks(self.split, len(self.arms), self.correlation, self.scales)
 
     def open(self, task: Task[Rows]) -> Opening:
@@ -113,7 +122,7 @@ class CorrelatedBandit(MultiRewardEnv):
         if self.show_means:
             lines += [
                 f"{arm}: " + ", ".join(f"{mean:.2f}" for mean in means)
-                for arm, means in zip(self.arms, task.data, strict=True)
+                for arm, means in zip(self.arms, self.means(np.array(task.data)), strict=True)
             ]
         return Opening([Message(role="user", content="\n".join(lines))])
 
@@ -122,11 +131,8 @@ class CorrelatedBandit(MultiRewardEnv):
         arm = self._arm(text)
         if arm is None:
             return Outcome({c.name: c.low for c in self.reward_spec}, status="no_arm")
-        values = np.array(self.task.data[arm])
-        if self.noise > 0:
-            reach = REACH * np.array(self.scales)
-            normal = _square_root(self.correlation) @ self.np_random.standard_normal(len(self.scales))
-            values = np.clip(values + self.noise * np.array(self.scales) * normal, -reach, reach)
+        normal = self.np_random.standard_normal(len(self.scales)) if self.noise > 0 else np.zeros(len(self.scales))
+        values = self.pay(np.array(self.task.data[arm]), normal)
         totals = self._totals()
         regret = max(totals) - totals[arm]
         return Outcome(
@@ -139,6 +145,31 @@ class CorrelatedBandit(MultiRewardEnv):
         totals = self._totals()
         return (self.arms[totals.index(max(totals))],)
 
+    def pay(self, levels: NDArray[np.float64], normal: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What pulls pay, shape (…, K).
+
+        Args:
+            levels: of the arms pulled, from a task's `data`, shape (…, K).
+            normal: independent standard normal numbers, shape (…, K).
+        """
+        scales = np.array(self.scales)
+        values: NDArray[np.float64] = levels
+        if self.noise > 0:
+            values = values + self.noise * scales * (normal @ _square_root(self.correlation))
+        if self.thresholds is None:
+            paid: NDArray[np.float64] = np.clip(values, -REACH * scales, REACH * scales)
+            return paid
+        return np.where(values > np.array(self.thresholds) * scales, scales, 0.0)
+
+    def means(self, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Means of arms of these levels, shape (…, K); what clipping takes off noisy values is not counted."""
+        if self.thresholds is None:
+            return levels
+        scales, above = np.array(self.scales), levels - np.array(self.thresholds) * np.array(self.scales)
+        if self.noise == 0:
+            return np.where(above > 0, scales, 0.0)
+        return scales * _normal_distribution(above / (self.noise * scales))
+
     def _arm(self, text: str) -> int | None:
         words = text.split(maxsplit=1)
         name = words[0].strip(_PUNCTUATION) if words else ""
@@ -147,7 +178,8 @@ class CorrelatedBandit(MultiRewardEnv):
     def _totals(self) -> list[float]:
         weights = [component.weight for component in self.reward_spec]
         return [
-            math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True)) for means in self.task.data
+            math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True))
+            for means in self.means(np.array(self.task.data)).tolist()
         ]
 
 
@@ -174,6 +206,22 @@ def _square_root(correlation: Rows) -> NDArray[np.float64]:
     root: NDArray[np.float64] = (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
     root.flags.writeable = False
     return root
+
+
+def _normal_distribution(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    shares: NDArray[np.float64] = np.vectorize(NormalDist().cdf, otypes=[np.float64])(values)
+    return shares
+
+
+def _thresholds(difficulty: float | Sequence[float], count: int) -> tuple[float, ...]:
+    shares = tuple(difficulty) if isinstance(difficulty, Sequence) else (difficulty,) * count
+    numbers = all(isinstance(share, int | float) and not isinstance(share, bool) for share in shares)
+    if len(shares) != count or not numbers or not all(0 < share < 1 for share in shares):
+        raise ValueError(
+            f"difficulty must be a number above 0 and below 1, or {count} of them, one per component, "
+            f"not {shown(difficulty)}"
+        )
+    return tuple(NormalDist().inv_cdf(share) for share in shares)
 
 
 def _correlation_matrix(correlation: object, count: int) -> Rows:

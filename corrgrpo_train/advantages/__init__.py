@@ -6,8 +6,8 @@
 
 The package imports torch and nothing else, so it can be lifted into any trainer. What each module holds:
 
-- `corrgrpo`, `grpo`, `dr_grpo`, `rloo`, `mo_grpo`, `gdpo`, `corr_gdpo`, and the controls `matched` and
-  `shuffled`: one estimator each.
+- `corrgrpo`, `grpo`, `dr_grpo`, `rloo`, `mo_grpo`, `gdpo`, `corr_gdpo`, `rdpo` (our reconstruction), and the
+  controls `matched` and `shuffled`: one estimator each.
 - `batch`: what an estimator is given; `groups`: sums over groups without a loop.
 - `inputs`: what callers may hand in; `options`: messages for wrong options.
 - `estimation`: `estimate`, the way in; `diagnostics`: the numbers that go with every estimate.
@@ -28,6 +28,7 @@ from corrgrpo_train.advantages import (
     grpo,
     matched,
     mo_grpo,
+    rdpo,
     rloo,
     shuffled,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "grpo",
     "matched",
     "mo_grpo",
+    "rdpo",
     "register",
     "rloo",
     "shuffled",

@@ -53,7 +53,7 @@ class Batch:
     @cached_property
     def std(self) -> Tensor:
         """Standard deviation of each component in each group, shape (G, L), ddof 1; 0 where constant."""
-        return self.groups.std(self.centred)
+        return self.groups.std(self.centred, self._range)
 
     @cached_property
     def standardised(self) -> Tensor:

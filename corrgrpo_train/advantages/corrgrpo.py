@@ -50,7 +50,7 @@ def denominator(
     return (correlation_sum(batch).clamp(min=smallest) + epsilon).sqrt().clamp(min=TINY)
 
 
-@register("corrgrpo")
+@register("corrgrpo", per_group=True)
 def corrgrpo(
     batch: Batch,
     *,

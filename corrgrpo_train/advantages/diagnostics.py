@@ -32,7 +32,6 @@ from torch import Tensor
 
 from corrgrpo_train.advantages.batch import Batch
 from corrgrpo_train.advantages.corrgrpo import MIN_CORRELATION_SUM, correlation_sum, denominator
-from corrgrpo_train.advantages.groups import Groups
 from corrgrpo_train.advantages.grpo import EPSILON
 from corrgrpo_train.advantages.inputs import Inputs
 
@@ -54,7 +53,7 @@ def diagnose(batch: Batch, inputs: Inputs, labels: Tensor, advantages: Tensor) -
         "group": labels,
         "group_size": batch.groups.sizes,
         **_of_groups(batch, advantages),
-        **_of_components(inputs.components[inputs.scored], batch.groups),
+        **_of_components(inputs, batch),
         "share_without_signal": _mean(~batch.has_signal),
         "share_below_guard": _mean(opposed),
         "rows_left_out": float(len(inputs.labels) - len(advantages)),
@@ -81,10 +80,17 @@ def _of_groups(batch: Batch, advantages: Tensor) -> Diagnostics:
     }
 
 
-def _of_components(components: Tensor, groups: Groups) -> Diagnostics:
+def _of_components(inputs: Inputs, batch: Batch) -> Diagnostics:
+    components, groups = inputs.components[inputs.scored], batch.groups
     missing = components.isnan()
-    watched = Batch(components.nan_to_num(nan=0.0), components.new_ones(components.shape[1]), groups)
-    seen = (groups.sum(missing.to(torch.float64)) == 0) & (groups.sizes > 0)[:, None]
+    counts = groups.sizes.new_full((components.shape[1],), len(components)) - missing.sum(dim=0)
+    seen = (groups.sizes > 0)[:, None].expand(-1, components.shape[1])
+    if missing.any():
+        seen = seen & (groups.sum(missing.to(torch.float64)) == 0)
+        components = components.nan_to_num(nan=0.0)
+    # Where every component counts, the estimator has computed all of this already.
+    all_count = batch.components.shape == components.shape
+    watched = batch if all_count else Batch(components, components.new_ones(components.shape[1]), groups)
     varies = (seen & ~watched.constant).to(torch.float64)
     scores = watched.standardised * groups.spread(varies)
     both_vary = varies.T @ varies
@@ -92,7 +98,7 @@ def _of_components(components: Tensor, groups: Groups) -> Diagnostics:
     return {
         "correlation": correlations / both_vary,
         "constant_share": (seen & watched.constant).sum(dim=0).to(torch.float64) / seen.sum(dim=0),
-        "component_mean": watched.components.sum(dim=0) / (~missing).sum(dim=0),
+        "component_mean": watched.components.sum(dim=0) / counts,
         "component_std": (watched.std * seen).sum(dim=0) / seen.sum(dim=0),
     }
 

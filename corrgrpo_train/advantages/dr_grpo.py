@@ -6,7 +6,7 @@ from corrgrpo_train.advantages.batch import Batch
 from corrgrpo_train.advantages.registry import register
 
 
-@register("dr_grpo", aliases=("centered",))
+@register("dr_grpo", aliases=("centered",), per_group=True)
 def dr_grpo(batch: Batch) -> Tensor:
     """Dr. GRPO: A_i = t_i = Σ_l w_l (R_il − mean_l), centred and not scaled.
 

@@ -59,22 +59,27 @@ def estimate(
     estimator.check_options(options)
     inputs = read_inputs(components, groups, weights, lengths)
 
+    groups_of_rows, labels, order = Groups.of_labels(inputs.labels)
+    inputs = inputs.reordered(order)
     scored = inputs.scored
-    labels, index = torch.unique(inputs.labels, return_inverse=True)
-    batch = _batch(inputs, scored, Groups(index[scored], len(labels)))
+    batch = _batch(inputs, scored, groups_of_rows)
     advantages = inputs.components.new_zeros(len(scored))
     if scored.any():
         advantages[scored] = _run(estimator, batch, options)
-    return Estimate(
-        advantages.to(torch.float32).to(inputs.device),
-        diagnose(batch, inputs, labels, advantages[scored]),
-    )
+    diagnostics = diagnose(batch, inputs, labels, advantages[scored])
+    advantages = torch.empty_like(advantages).index_copy_(0, order, advantages)
+    return Estimate(advantages.to(torch.float32).to(inputs.device), diagnostics)
 
 
 def _batch(inputs: Inputs, scored: Tensor, groups: Groups) -> Batch:
     counted = inputs.weights != 0
-    lengths = None if inputs.lengths is None else inputs.lengths[scored]
-    return Batch(inputs.components[scored][:, counted], inputs.weights[counted], groups, lengths)
+    components, lengths = inputs.components, inputs.lengths
+    if not scored.all():
+        components, groups = components[scored], Groups(groups.index[scored], groups.count)
+        lengths = None if lengths is None else lengths[scored]
+    if not counted.all():
+        components = components[:, counted]
+    return Batch(components, inputs.weights[counted], groups, lengths)
 
 
 def _run(estimator: Estimator, batch: Batch, options: dict[str, object]) -> Tensor:

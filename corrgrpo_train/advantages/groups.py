@@ -22,10 +22,27 @@ class Groups:
     index: Tensor
     count: int
 
+    @classmethod
+    def of_labels(cls, labels: Tensor) -> tuple["Groups", Tensor, Tensor]:
+        """Sort rows by label, so that groups lie one after the other.
+
+        Args:
+            labels: shape (N,), int64.
+
+        Returns:
+            The groups of the sorted rows, the distinct labels, ascending, shape (G,), and the order that sorts
+            the rows, shape (N,): rows of a group keep their order.
+        """
+        ordered, order = labels.sort(stable=True)
+        first = torch.ones_like(ordered, dtype=torch.bool)
+        first[1:] = ordered[1:] != ordered[:-1]
+        distinct = ordered[first]
+        return cls(first.cumsum(0) - 1, len(distinct)), distinct, order
+
     @cached_property
     def sizes(self) -> Tensor:
         """Rows per group, shape (G,), float64."""
-        return self.sum(self.index.new_ones(self.index.shape, dtype=torch.float64))
+        return self._counts.to(torch.float64)
 
     @cached_property
     def freedom(self) -> Tensor:
@@ -38,7 +55,7 @@ class Groups:
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum per group: (M, …) → (G, …)."""
-        return values.new_zeros(self.count, *values.shape[1:]).index_add_(0, self.index, values)
+        return self._reduce(values, "sum")
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean per group: (M, …) → (G, …); 0 for an empty group."""
@@ -47,24 +64,46 @@ class Groups:
 
     def amin(self, values: Tensor) -> Tensor:
         """Smallest value per group: (M, …) → (G, …); 0 for an empty group."""
-        return self._reduce(values, "amin")
+        return self._reduce(values, "min")
 
     def amax(self, values: Tensor) -> Tensor:
         """Largest value per group: (M, …) → (G, …); 0 for an empty group."""
-        return self._reduce(values, "amax")
+        return self._reduce(values, "max")
 
-    def std(self, centred: Tensor) -> Tensor:
+    def std(self, centred: Tensor, size: Tensor | None = None) -> Tensor:
         """Sample standard deviation (ddof 1) per group of centred values: (M, …) → (G, …).
 
         Deviations are scaled by the group's largest before they are squared: 1e-200 must not vanish nor
         1e200 overflow. 0 where n = 1.
+
+        Args:
+            centred: the deviations.
+            size: what to scale by, (G, …), where something of the largest deviation's size is known.
         """
-        largest = self.amax(centred.abs())
-        scaled = centred / self.spread(largest.clamp(min=TINY))
+        size = self.amax(centred.abs()) if size is None else size
+        scaled = centred / self.spread(size.clamp(min=TINY))
         freedom = self.freedom.reshape(-1, *[1] * (centred.dim() - 1))
-        return largest * (self.sum(scaled.square()) / freedom).sqrt()
+        return size * (self.sum(scaled.square()) / freedom).sqrt()
+
+    @cached_property
+    def _counts(self) -> Tensor:
+        return torch.bincount(self.index, minlength=self.count)
+
+    @cached_property
+    def _order(self) -> Tensor | None:
+        """The order that sorts rows by group; None if they are sorted."""
+        is_sorted = bool((self.index[1:] >= self.index[:-1]).all())
+        return None if is_sorted else self.index.sort(stable=True).indices
 
     def _reduce(self, values: Tensor, how: str) -> Tensor:
-        index = self.index.reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)
-        start = values.new_zeros(self.count, *values.shape[1:])
-        return start.scatter_reduce_(0, index, values, how, include_self=False)
+        # One pass over neighbours: scattering rows to their groups takes several times as long.
+        ordered = values if self._order is None else values.index_select(0, self._order)
+        reduced = torch.segment_reduce(ordered.contiguous(), how, lengths=self._counts, axis=0, unsafe=True)
+        if how == "sum" or not self._has_empty:
+            return reduced
+        empty = (self._counts == 0).reshape(-1, *[1] * (values.dim() - 1))
+        return reduced.masked_fill(empty, 0.0)
+
+    @cached_property
+    def _has_empty(self) -> bool:
+        return bool((self._counts == 0).any())

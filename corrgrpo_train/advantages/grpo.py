@@ -10,7 +10,7 @@ from corrgrpo_train.advantages.registry import register
 EPSILON = 1e-6
 
 
-@register("grpo")
+@register("grpo", per_group=True)
 def grpo(batch: Batch, *, epsilon: float = EPSILON) -> Tensor:
     """GRPO: A_i = t_i / (std(total) + ε), the total reward standardised within its group.
 

@@ -1,7 +1,7 @@
 """What callers hand in, read into tensors: every check of shapes, labels and numbers is here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -35,7 +35,15 @@ class Inputs:
     @property
     def scored(self) -> Tensor:
         """Rows without a nan in a component of non-zero weight, shape (N,), bool."""
-        return ~self.components[:, self.weights != 0].isnan().any(dim=1)
+        missing = self.components.isnan()
+        if not missing.any():
+            return missing.new_ones(len(missing))
+        return ~missing[:, self.weights != 0].any(dim=1)
+
+    def reordered(self, order: Tensor) -> "Inputs":
+        """The same rows in another order, shape (N,)."""
+        lengths = None if self.lengths is None else self.lengths[order]
+        return replace(self, components=self.components[order], labels=self.labels[order], lengths=lengths)
 
 
 def read_inputs(components: Numbers, groups: Numbers, weights: Numbers, lengths: Numbers | None) -> Inputs:

@@ -14,7 +14,7 @@ def weighted_scores(batch: Batch, epsilon: float) -> Tensor:
     return batch.weights * batch.centred / batch.groups.spread(denominator)
 
 
-@register("mo_grpo")
+@register("mo_grpo", per_group=True)
 def mo_grpo(batch: Batch, *, epsilon: float = 1e-6) -> Tensor:
     """MO-GRPO: A_i = Σ_l w_l (R_il − mean_l) / (std_l + ε), every component standardised before the sum.
 

@@ -21,11 +21,13 @@ class Estimator:
         name: the name it was registered under (not an alias).
         function: takes a `Batch` and options by keyword; returns advantages, shape (M,).
         options: each option's default, in order.
+        per_group: a group's advantages do not depend on the batch's other groups.
     """
 
     name: str
     function: Function
     options: Mapping[str, object]
+    per_group: bool = False
 
     @property
     def summary(self) -> str:
@@ -43,12 +45,14 @@ ESTIMATORS: dict[str, Estimator] = {}
 """Every estimator by name and alias."""
 
 
-def register(name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[F], F]:
+def register(name: str, *, aliases: tuple[str, ...] = (), per_group: bool = False) -> Callable[[F], F]:
     """Return a decorator that makes a function available as estimator `name` wherever estimators are named.
 
     Args:
         name: what users will write; a Python identifier, so that it is safe in file names and commands.
         aliases: further names of the same estimator.
+        per_group: promise that a group's advantages do not depend on the batch's other groups; callers may then
+            estimate several batches at once.
 
     The function takes a `Batch` and returns advantages of shape (M,). Its other parameters are its options:
     they are keyword-only and have defaults.
@@ -76,7 +80,7 @@ def register(name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[F], F]:
             )
 
     def add(function: F) -> F:
-        estimator = Estimator(name, function, _options(name, function))
+        estimator = Estimator(name, function, _options(name, function), per_group)
         ESTIMATORS.update(dict.fromkeys((name, *aliases), estimator))
         return function
 

@@ -6,7 +6,7 @@ from corrgrpo_train.advantages.batch import Batch
 from corrgrpo_train.advantages.registry import register
 
 
-@register("rloo")
+@register("rloo", per_group=True)
 def rloo(batch: Batch) -> Tensor:
     """RLOO: A_i = total_i − mean of the group's other totals, which equals t_i · n / (n − 1).
 

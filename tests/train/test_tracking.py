@@ -1,8 +1,15 @@
 """The run folder: rows, exactness, cutting back, and never writing over a run."""
 
+import contextlib
 import json
 import math
+import os
+import sqlite3
+import struct
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +17,13 @@ import pytest
 import torch
 
 from corrgrpo_train.config import Config, from_yaml
+from corrgrpo_train.config_checks import check_values
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.trackers import TRACKERS, Guarded, Sink
 from corrgrpo_train.tracking import Tracker, holds_run, rewind
 
 torch.set_num_threads(1)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def config(folder: Path, **changes: object) -> Config:
@@ -242,3 +252,120 @@ def test_without_tensorboard_there_is_a_note(tmp_path: Path, monkeypatch: pytest
     assert len(notes) == 1
     assert "pip install tensorboard" in notes[0]
     assert rows(tmp_path / "run") == [{"step": 1, "reward/mean": 1.0}]
+
+
+# ---- trackers on request ---------------------------------------------------------------------------------
+
+
+def test_a_tracker_that_is_not_installed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"^track 'wandb': wandb is not installed: pip install 'corrgrpo\[wandb\]'$"):
+        check_values(config(tmp_path / "run", track="wandb"))
+    with pytest.raises(UsageError, match="Did you mean 'trackio'"):
+        check_values(config(tmp_path / "run", track="trackoi"))
+
+
+def test_a_tracker_that_cannot_start_leaves_the_folder_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(config: Config) -> Sink:
+        raise RuntimeError("no login\nand more")
+
+    monkeypatch.setitem(TRACKERS, "json", refuse)  # a module that is always there
+    with pytest.raises(UsageError, match=r"^track 'json' could not be started: no login; see track_args$"):
+        Tracker.start(config(tmp_path / "run", track="json"))
+    assert not holds_run(tmp_path / "run")
+
+
+def test_a_tracker_that_fails_later_costs_its_own_rows_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[int] = []
+
+    def log(step: int, values: dict[str, float]) -> None:
+        calls.append(step)
+        if step == 2:
+            raise ConnectionError("gone")
+
+    tracker = Tracker(tmp_path, tensorboard=False, tracker=Guarded("far", log, lambda: calls.append(-1)))
+    for step in (1, 2, 3):
+        tracker.log(step, {"reward/mean": step / 4, "x": math.nan})
+    tracker.close()
+    assert calls == [1, 2]
+    assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3]
+    assert "far gets no more metrics" in caplog.text
+
+
+def write_and_resume(folder: Path, pause: float = 0.0, **settings: object) -> None:
+    tracker = Tracker.start(config(folder, steps=3, **settings))
+    tracker.log(0, {"validation/reward": 0.25}, "base")
+    tracker.log(1, {"reward/mean": 0.5, "x": math.nan})
+    tracker.log(2, {"reward/mean": 1.0})
+    tracker.log_timings(2, {"seconds/rollout": 2.0})
+    tracker.close()
+    time.sleep(pause)
+    tracker = Tracker.resume(config(folder, steps=3, resume=True, **settings), 1)
+    tracker.log(2, {"reward/mean": 1.5})
+    tracker.close()
+
+
+def records_of(content: bytes) -> Iterator[bytes]:
+    """The records of a log in LevelDB's format: blocks of 32 KiB; checksum, length and kind before each piece."""
+    place, whole = 7, b""  # a header comes first
+    while place + 7 <= len(content):
+        if 32768 - place % 32768 < 7:
+            place += 32768 - place % 32768
+            continue
+        length, kind = struct.unpack_from("<HB", content, place + 4)
+        whole += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # a whole record, or its last piece
+            yield whole
+            whole = b""
+
+
+def test_wandb_offline(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    from wandb.proto import wandb_internal_pb2
+
+    folder = tmp_path / "run"
+    # It names the files of an offline run by the second.
+    write_and_resume(folder, pause=1.1, track="wandb", track_args={"mode": "offline"})
+    histories: list[dict[str, float]] = []
+    identities = set()
+    for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb")):
+        identities.add(path.stem)
+        for data in records_of(path.read_bytes()):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            if record.history.item:
+                items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+                histories.append({key: value for key, value in items.items() if not key.startswith("_")})
+    assert histories == [
+        {"step": 0, "base/validation/reward": 0.25},
+        {"step": 1, "reward/mean": 0.5},
+        {"step": 2, "reward/mean": 1.0},
+        {"step": 2, "timings/seconds/rollout": 2.0},
+        {"step": 2, "reward/mean": 1.5},
+    ]
+    assert identities == {f"run-{(folder / 'wandb_id').read_text().strip()}"}
+
+
+def test_trackio(tmp_path: Path) -> None:
+    pytest.importorskip("trackio", reason="trackio is not installed")
+    folder = tmp_path / "run"
+    code = (
+        f"import sys; sys.path[:0] = {[str(ROOT), str(ROOT / 'tests' / 'train')]!r}\n"
+        "from pathlib import Path; from test_tracking import write_and_resume\n"
+        f"write_and_resume(Path({str(folder)!r}), track='trackio', track_args={{'project': 'p'}})\n"
+    )
+    # It keeps its data under the user's cache; only its environment can say elsewhere.
+    surroundings = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    (database,) = (tmp_path / "trackio").glob("p*.db")
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        logged = connection.execute("select step, run_name, metrics from metrics order by rowid").fetchall()
+    assert [(step, run, json.loads(metrics)) for step, run, metrics in logged] == [
+        (0, "run", {"base/validation/reward": 0.25}),
+        (1, "run", {"reward/mean": 0.5}),
+        (2, "run", {"reward/mean": 1.0}),
+        (2, "run", {"timings/seconds/rollout": 2.0}),
+        (2, "run", {"reward/mean": 1.5}),
+    ]

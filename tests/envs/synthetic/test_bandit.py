@@ -136,6 +136,37 @@ def test_noise_has_the_chosen_correlations():
     np.testing.assert_allclose(noise.std(axis=0), 0.1, rtol=4 / math.sqrt(2 * 2000))
 
 
+def test_difficulty_makes_components_pass_or_fail():
+    shares = [0.1, 0.5, 0.9]
+    env = CorrelatedBandit(split="all", difficulty=shares, scales=[1.0, 10.0, 0.5], correlation=0.5, arms=26)
+    values = means(env)
+    for column, (scale, share) in enumerate(zip([1.0, 10.0, 0.5], shares, strict=True)):
+        assert set(values[:, column]) == {0.0, scale}
+        # Four standard errors of a share of 1664.
+        assert (values[:, column] == 0).mean() == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 1664))
+    assert [(c.low, c.high) for c in env.reward_spec] == [(0.0, 1.0), (0.0, 10.0), (0.0, 0.5)]
+    env.reset(seed=0)
+    assert env.step("none of them")[4]["reward_components"] == {"reward_1": 0.0, "reward_2": 0.0, "reward_3": 0.0}
+    # Correlation ½ of the normal values gives binary ones 2 / π · arcsin(½) = ⅓ at the median.
+    halves = means(CorrelatedBandit(split="all", components=2, difficulty=0.5, correlation=0.5, arms=26))
+    assert np.corrcoef(halves.T)[0, 1] == pytest.approx(1 / 3, abs=4 / math.sqrt(1664))
+
+
+def test_with_noise_an_arm_passes_as_often_as_its_mean_says():
+    env = CorrelatedBandit(components=2, difficulty=0.6, noise=1.0, split="all", show_means=True)
+    obs = env.reset(seed=0, options={"task_index": 3})[0]
+    expected = env.means(np.array(env.task.data))
+    line = obs["messages"][0]["content"].split("\n")[2]
+    assert [float(x) for x in line[3:].split(", ")] == pytest.approx(expected[0].tolist(), abs=0.005)
+    rows = []
+    for _ in range(3000):
+        env.reset(options={"task_index": 3})
+        rows.append(list(env.step("A")[4]["reward_components"].values()))
+    np.testing.assert_allclose(np.mean(rows, axis=0), expected[0], atol=4 * 0.5 / math.sqrt(3000))
+    best = int(np.argmax(expected.sum(axis=1)))
+    assert env.reference() == (env.arms[best],)
+
+
 def test_tasks_splits_and_prompt():
     sizes = {split: len(CorrelatedBandit(split=split).tasks) for split in ("train", "validation", "test", "all")}
     assert sizes["all"] == 64 == sizes["train"] + sizes["validation"] + sizes["test"]
@@ -200,6 +231,9 @@ def test_components_follow_the_options():
         ({"scales": [1e300, 1, 1]}, "reward component 'reward_1'"),
         ({"correlation": 10**400}, "correlation must be"),
         ({"noise": 10**400}, "noise must be a finite number"),
+        ({"difficulty": 1.0}, "difficulty must be a number above 0 and below 1, or 3 of them"),
+        ({"difficulty": [0.1, 0.2]}, "difficulty must be a number above 0 and below 1, or 3 of them"),
+        ({"difficulty": "hard"}, "difficulty must be .*not 'hard'"),
         ({"show_means": "no"}, "show_means must be True or False, not 'no'"),
         ({"dataset": "other"}, "dataset 'other' is unknown; allowed: 'builtin'"),
     ],

@@ -2,6 +2,7 @@
 
 import math
 from math import fsum, sqrt
+from statistics import NormalDist
 
 
 def mean(values):
@@ -153,3 +154,77 @@ class Reference:
         order = permute(len(live))
         dealt = {label: self.factor(live[order[i]], floor) for i, label in enumerate(live)}
         return self._each(lambda label: [t * dealt.get(label, 1.0) for t in self.total(label)])
+
+    def rdpo(self, magnitude=0.5, ridge=0.01):
+        """Our reconstruction, group by group, with ranks counted pair by pair and an iterated matrix root."""
+
+        def group(label):
+            columns = self.columns[label]
+            live = {k: column for k, column in columns.items() if not is_constant(column)}
+            size = len(self.members[label])
+            scores = []
+            for column in live.values():
+                ranks = mid_ranks(column)
+                quantiles = unit([NormalDist().inv_cdf((rank - 0.5) / size) for rank in ranks])
+                z = unit(column)
+                scores.append(unit([(1 - magnitude) * q + magnitude * x for q, x in zip(quantiles, z, strict=True)]))
+            if not live:
+                return [0.0] * size
+            root = inverse_root(
+                [
+                    [covariance(a, b) + (ridge if i == j else 0.0) for j, b in enumerate(scores)]
+                    for i, a in enumerate(scores)
+                ]
+            )
+            weights = [self.weights[k] for k in live]
+            factor = [fsum(row[j] * weights[j] for j in range(len(weights))) for row in root]
+            return [fsum(score[i] * f for score, f in zip(scores, factor, strict=True)) for i in range(size)]
+
+        return self._each(group)
+
+
+def unit(column):
+    """Centred, of sample standard deviation 1; zeros where all are equal."""
+    spread = sqrt(covariance(column, column))
+    return [(value - mean(column)) / spread if spread else 0.0 for value in column]
+
+
+def mid_ranks(column):
+    """Values within a constant component's tolerance are equal, and what is equal to an equal one as well."""
+    tolerance = 1e-9 * max(abs(value) for value in column)
+    ordered = sorted(column)
+    runs = [[ordered[0]]]
+    for value in ordered[1:]:
+        if value - runs[-1][-1] > tolerance:
+            runs.append([])
+        runs[-1].append(value)
+    ranks, before = {}, 0
+    for run in runs:
+        ranks.update(dict.fromkeys(run, before + (len(run) + 1) / 2))
+        before += len(run)
+    return [ranks[value] for value in column]
+
+
+def inverse_root(matrix):
+    """Inverse square root of a symmetric positive matrix by Jacobi's rotations."""
+    size = len(matrix)
+    a = [list(row) for row in matrix]
+    v = [[float(i == j) for j in range(size)] for i in range(size)]
+    for _ in range(60):
+        for p in range(size):
+            for q in range(p + 1, size):
+                if abs(a[p][q]) < 1e-300:
+                    continue
+                angle = math.atan2(2 * a[p][q], a[q][q] - a[p][p]) / 2
+                c, s = math.cos(angle), math.sin(angle)
+                for m in (a, v):
+                    for row in m:
+                        row[p], row[q] = c * row[p] - s * row[q], s * row[p] + c * row[q]
+                a[p], a[q] = (
+                    [c * x - s * y for x, y in zip(a[p], a[q], strict=True)],
+                    [s * x + c * y for x, y in zip(a[p], a[q], strict=True)],
+                )
+    return [
+        [fsum(v[i][k] * v[j][k] / sqrt(max(a[k][k], 1e-300)) for k in range(size)) for j in range(size)]
+        for i in range(size)
+    ]

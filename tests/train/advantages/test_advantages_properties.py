@@ -121,7 +121,7 @@ def test_the_order_of_rows_does_not_matter(batch, rng, name):
 
 
 @EXAMPLES
-@given(batches(), st.sampled_from(["grpo", "dr_grpo", "rloo", "mo_grpo", "corrgrpo"]))
+@given(batches(), st.sampled_from([name for name, estimator in ESTIMATORS.items() if estimator.per_group]))
 def test_groups_do_not_see_each_other(batch, name):
     """A group's advantages are what they are without the other groups, whatever its label."""
     rows, labels, weights = batch
