@@ -226,11 +226,12 @@ ATTACKS: dict[str, tuple[str, set[Outcome]]] = {
     "double fork": (method("import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nreturn 1"), {E}),
     "subprocess": (method("import subprocess; subprocess.run(['sleep', '100']); return 1"), {E}),
     "multiprocessing": (method("import multiprocessing as m; p = m.Process(target=print); p.start(); return 1"), {E}),
+    # Python waits for a thread that had no memory left to begin with: the program then blocks itself until its time is up.
     "thread bomb": (
         method(
             "import threading, time\nfor _ in range(1000): threading.Thread(target=time.sleep, args=(100,), daemon=True).start()\nreturn 1"
         ),
-        {E},
+        {E, T},
     ),
     "recursion": (method("return self.f(n)"), {E}),
     "recursion without limit": (method("import sys; sys.setrecursionlimit(10**9); return self.f(n)"), {E, M, T}),
