@@ -52,7 +52,12 @@ MODES: dict[str, dict[str, Any]] = {
 }
 """Mode to settings. The aggregation "constant" of a mode divides by `max_new_tokens`."""
 
-IMPLIED: dict[str, dict[str, dict[str, Any]]] = {"objective": {"dapo": {"clip_high": 0.28}}}
+IMPLIED: dict[str, dict[str, dict[str, Any]]] = {
+    "objective": {"dapo": {"clip_high": 0.28}},
+    # It computes in other kernels, on a GPU in another float type than the update: what it sampled from is not
+    # exactly the policy.
+    "engine": {"vllm": {"importance_correction": "truncate"}},
+}
 """Setting to value to other settings whose defaults it changes."""
 
 BELONGS: dict[str, tuple[str, ...]] = {
@@ -62,6 +67,7 @@ BELONGS: dict[str, tuple[str, ...]] = {
     "track": ("track_args",),
     "objective": ("clip_low", "clip_high", "cispo_max_ratio"),
     "aggregation": ("aggregation_length",),
+    "engine": ("importance_correction", "importance_cap"),
     "importance_correction": ("importance_cap",),
     "dynamic_sampling": ("dynamic_sampling_attempts",),
 }
