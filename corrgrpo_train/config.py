@@ -14,7 +14,7 @@ from typing import Any, Self
 import yaml
 
 from corrgrpo_envs.errors import suggestion
-from corrgrpo_envs.registration import full_id
+from corrgrpo_envs.registration import full_id, with_version
 from corrgrpo_train.bundles import following
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.plain_yaml import read_mapping
@@ -33,7 +33,7 @@ class Config:
     """
 
     env: str
-    """Environment id; "RLLA-v0" means "corrgrpo/RLLA-v0", "package:namespace/Name-v0" imports the package."""
+    """Environment id; "RLLA-v0" or "RLLA" means "corrgrpo/RLLA-v0"; "package:namespace/Name-v0" imports the package."""
     env_args: dict[str, Any] = field(default_factory=dict)
     """Constructor arguments of the environment."""
     reward_weights: dict[str, float] = field(default_factory=dict)
@@ -194,6 +194,7 @@ class Config:
         given = self.__dict__.pop("_given")
         for name, hint in field_types().items():
             setattr(self, name, typed(name, getattr(self, name), hint))
+        self.env = with_version(self.env)  # what is written down means the same when there are newer ones
         for name, value in following({name: getattr(self, name) for name in given}).items():
             setattr(self, name, value)
         if self.mode is not None and self.aggregation == "constant" and self.aggregation_length is None:
@@ -230,7 +231,7 @@ class Config:
     @property
     def run_dir(self) -> Path:
         """The run folder."""
-        name = re.split("[:/]", self.env)[-1]
+        name = re.split("[:/]", self.env_id)[-1]
         return Path(self.output or f"runs/{name}-{self.algorithm.replace(' ', '-')}-s{self.seed}")
 
 
