@@ -49,7 +49,9 @@ def test_command(words, tmp_path):
         case ["pip", "install", *what]:
             named = re.findall(r"'?(?:\.|corrgrpo)\[([\w,]+)\]", " ".join(what))
             declared = (ROOT / "pyproject.toml").read_text()
-            assert all(re.search(rf"^{extra} = \[", declared, re.MULTILINE) for extra in ",".join(named).split(",") if extra)
+            assert all(
+                re.search(rf"^{extra} = \[", declared, re.MULTILINE) for extra in ",".join(named).split(",") if extra
+            )
         case ["python", "-m", "venv", _]:
             pass
         case ["python", "-m", "corrgrpo_train", *arguments] if ONLY_NAMES & set(arguments):
@@ -74,13 +76,17 @@ def accepts(program, arguments):
     """The program knows the flags that the page gives it."""
     flags = [word.partition("=")[0] for word in arguments if word.startswith("--")]
     if flags:
-        done = subprocess.run([sys.executable, *program, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, *program, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stderr
         assert all(flag in done.stdout for flag in flags), done.stdout
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, ("python",)) and page.stem not in TESTED_ELSEWHERE], ids=lambda p: p.stem
+    "page",
+    [page for page in PAGES if blocks(page, ("python",)) and page.stem not in TESTED_ELSEWHERE],
+    ids=lambda p: p.stem,
 )
 def test_python(page, tmp_path):
     """The page's blocks, one after the other, in a process of their own."""

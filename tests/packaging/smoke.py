@@ -71,7 +71,9 @@ def wheel_alone(wheel: Path, work: Path) -> None:
     run(python, "-m", "pip", "install", "-q", wheel, cwd=work)
     print(run(python, "-c", ENVIRONMENTS, cwd=work), end="")
     run(python, "-c", AGENTDOJO, cwd=work)
-    told = subprocess.run([python, "-m", "corrgrpo_train", "--help"], cwd=work, capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [python, "-m", "corrgrpo_train", "--help"], cwd=work, capture_output=True, text=True, check=False
+    )
     assert told.returncode, "the trainer started without torch"
     assert "pip install 'corrgrpo[train]'" in told.stderr, told.stderr
     assert len(told.stderr.splitlines()) == 1, told.stderr
@@ -88,7 +90,9 @@ def sdist_with_trainer(sdist: Path, work: Path, torch: list[str]) -> None:
     python = environment(work / "train")
     run(python, "-m", "pip", "install", "-q", *torch, cwd=work)
     run(python, "-m", "pip", "install", "-q", f"{sdist}[train]", cwd=work)
-    small = "--model tiny --threads 1 --steps 2 --groups-per-step 2 --group-size 4 --max-new-tokens 4 --validation-tasks 4"
+    small = (
+        "--model tiny --threads 1 --steps 2 --groups-per-step 2 --group-size 4 --max-new-tokens 4 --validation-tasks 4"
+    )
     run(python, "-m", "corrgrpo_train", "--env", "CorrelatedBandit-v0", *small.split(), "--output", "run", cwd=work)
     assert (work / "run" / "curves.png").is_file()
     assert list((work / "run" / "checkpoints").glob("*/COMPLETE"))
