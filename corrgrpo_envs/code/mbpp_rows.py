@@ -10,6 +10,7 @@ namespace of that program: `imports`, `classes` and `names` say what of it they 
 """
 
 import ast
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -191,7 +192,9 @@ def _imports(tree: ast.Module, used: set[str]) -> Iterable[str]:
 
 def _tree(row: Row, field: str, source: str) -> ast.Module:
     try:
-        return ast.parse(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # published programs have backslashes that mean nothing
+            return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise schema_error(row.source, row.number, field, "Python source", source) from None
 
