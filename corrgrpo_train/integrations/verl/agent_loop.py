@@ -12,15 +12,15 @@ from omegaconf import OmegaConf
 from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
-from corrgrpo_train.config import OVERLONG, Config
+from corrgrpo_train.config import Config
 from corrgrpo_train.engines import Completion
 from corrgrpo_train.integrations.verl.components import COMPONENTS, WEIGHTS
 from corrgrpo_train.integrations.verl.names import AGENT_LOOP
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import Episode
-from corrgrpo_train.rollout.overlong import OverlongPenalty
 from corrgrpo_train.rollout.turns import Limits, context_full, opened, record, reset, step, turn_request
+from corrgrpo_train.step_rollout import overlong_penalty
 
 Answer = TypeVar("Answer")
 
@@ -62,7 +62,7 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
         )
         episode, clock, versions = Episode(0, 0, start.label), _Clock(), _Versions()
         request_id = uuid4().hex  # one for all turns: they go to the server that has the episode's cache
-        names = component_names(runner, settings)
+        names = component_names(runner)
         metric_names = tuple(getattr(runner.env.unwrapped, "metric_names", ()))
         try:
             first = await self._in_thread(lambda: reset(runner, start), clock)
@@ -89,8 +89,11 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
                     break
         finally:
             await self._in_thread(runner.close)
-        if settings.overlong_share:
-            overlong_penalty(settings).add_to([episode])
+        # Validation shows the environment's own reward.
+        penalty = overlong_penalty(settings) if row["split"] == "train" else None
+        if penalty is not None:
+            penalty.add_to([episode])
+            names = (*names, penalty.component.name) if names else ()
         return output_of(
             episode,
             prompt,
@@ -143,6 +146,8 @@ def chat_of(tokenizer: Any, model: str) -> Chat:
 
 def end_tokens(model: str) -> tuple[int, ...]:
     """End tokens in the generation settings of a model's folder or hub id; none where it has no such settings."""
+    if not model:
+        return ()
     try:
         listed = GenerationConfig.from_pretrained(model).eos_token_id
     except (OSError, ValueError):
@@ -165,20 +170,9 @@ def completion_of(output: Any, chat: Chat) -> Completion:
     return Completion(ids, logprobs, finished=bool(ids) and ids[-1] in chat.eos_ids)
 
 
-def component_names(runner: EpisodeRunner, settings: Config) -> tuple[str, ...]:
+def component_names(runner: EpisodeRunner) -> tuple[str, ...]:
     """Names of the components, in order; empty where the environment does not tell them before the first step."""
-    names = tuple(getattr(getattr(runner.env.unwrapped, "reward_spec", None), "names", ()))
-    return (*names, OVERLONG) if names and settings.overlong_share else names
-
-
-def overlong_penalty(settings: Config) -> OverlongPenalty:
-    """The penalty that the settings ask for."""
-    return OverlongPenalty.made(
-        OVERLONG,
-        weight=settings.reward_weights.get(OVERLONG, 1.0),
-        length=settings.overlong_length or settings.max_new_tokens,
-        share=settings.overlong_share,
-    )
+    return tuple(getattr(getattr(runner.env.unwrapped, "reward_spec", None), "names", ()))
 
 
 def output_of(

@@ -47,7 +47,9 @@ class ComponentTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no typ
         fetched = transfer_queue.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
         )
-        components = batch_components(fetched["extra_fields"].tolist(), batch.tags, self._options(name))
+        # Rows come as they are or wrapped, as the versions of tensordict have it.
+        rows = [getattr(fields, "data", fields) for fields in fetched["extra_fields"]]
+        components = batch_components(rows, batch.tags, self._options(name))
         with components.carried():
             done = super()._compute_advantage(batch, metrics=metrics)
         metrics.update(flat_diagnostics(components.diagnostics, components.names))

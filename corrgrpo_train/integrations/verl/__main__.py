@@ -1,0 +1,8 @@
+"""`python -m corrgrpo_train.integrations.verl`: train with verl."""
+
+import sys
+
+from corrgrpo_train.integrations.verl.launch import main
+
+if __name__ == "__main__":
+    sys.exit(main())
