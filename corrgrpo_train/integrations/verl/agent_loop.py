@@ -55,9 +55,7 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
         start = Start(row["task_id"], int(row["start_seed"]))
         runner = await self._in_thread(
             lambda: EpisodeRunner(
-                settings.env,
-                {**settings.env_arguments, "split": row["split"]},
-                timeout=settings.env_timeout,
+                settings.env, arguments_for(settings, row["split"]), timeout=settings.env_timeout
             )
         )
         episode, clock, versions = Episode(0, 0, start.label), _Clock(), _Versions()
@@ -168,6 +166,11 @@ def completion_of(output: Any, chat: Chat) -> Completion:
     if len(logprobs) != len(ids):
         raise RuntimeError(f"the server gave {len(logprobs)} log-probabilities for {len(ids)} tokens")
     return Completion(ids, logprobs, finished=bool(ids) and ids[-1] in chat.eos_ids)
+
+
+def arguments_for(settings: Config, split: str) -> dict[str, Any]:
+    """The environment's constructor arguments; training's are as given, for not every environment knows splits."""
+    return settings.env_arguments if split == "train" else {**settings.env_arguments, "split": split}
 
 
 def component_names(runner: EpisodeRunner) -> tuple[str, ...]:

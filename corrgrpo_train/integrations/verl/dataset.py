@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from corrgrpo_train.config import Config
 from corrgrpo_train.config_checks import check_validation_split
 from corrgrpo_train.errors import UsageError
-from corrgrpo_train.integrations.verl.agent_loop import end_tokens
+from corrgrpo_train.integrations.verl.agent_loop import arguments_for, end_tokens
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
 from corrgrpo_train.rollout.groups import listed_tasks
@@ -49,9 +49,7 @@ class TaskDataset(Dataset[Row]):
         self.split = str(names[0])
         if self.split != "train":
             check_validation_split(self.split)
-        runner = EpisodeRunner(
-            settings.env, {**settings.env_arguments, "split": self.split}, timeout=settings.env_timeout
-        )
+        runner = EpisodeRunner(settings.env, arguments_for(settings, self.split), timeout=settings.env_timeout)
         chat = Chat(tokenizer, end_tokens(getattr(tokenizer, "name_or_path", "") or ""))
         longest = int(config.max_prompt_length)
         try:

@@ -73,8 +73,9 @@ def _ours(config: Config) -> dict[str, Any]:
         },
         "data": {
             "train_files": "train",
-            "val_files": config.validation_split,
-            "val_max_samples": max(1, config.validation_tasks),
+            # verl reads validation's data even where it never validates.
+            "val_files": config.validation_split if config.validation_tasks else "train",
+            "val_max_samples": config.validation_tasks or config.groups_per_step,
             "train_batch_size": config.groups_per_step,
             "max_prompt_length": config.max_prompt_tokens,
             "max_response_length": response_length(config),
