@@ -54,9 +54,7 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
         limits = Limits(settings.max_new_tokens, int(self.rollout_config.prompt_length) + 1)
         start = Start(row["task_id"], int(row["start_seed"]))
         runner = await self._in_thread(
-            lambda: EpisodeRunner(
-                settings.env, arguments_for(settings, row["split"]), timeout=settings.env_timeout
-            )
+            lambda: EpisodeRunner(settings.env, arguments_for(settings, row["split"]), timeout=settings.env_timeout)
         )
         episode, clock, versions = Episode(0, 0, start.label), _Clock(), _Versions()
         request_id = uuid4().hex  # one for all turns: they go to the server that has the episode's cache

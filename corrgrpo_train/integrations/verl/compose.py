@@ -20,7 +20,7 @@ _NEW = ("corrgrpo", "data.corrgrpo", "ray_kwargs.ray_init.runtime_env.env_vars")
 
 
 def composed(settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
-    """verl's whole configuration, interpolations unresolved.
+    """Make verl's whole configuration, interpolations unresolved.
 
     Args:
         settings: what is set in verl's defaults, nested.

@@ -61,11 +61,13 @@ class TaskDataset(Dataset[Row]):
         if self.too_long:
             logger.warning("%d of %d tasks of split %s have too long a prompt", self.too_long, len(starts), self.split)
         if not opened:
-            raise UsageError(f"no task of split {self.split!r} has a prompt of at most {longest} tokens; raise the limit")
+            raise UsageError(
+                f"no task of split {self.split!r} has a prompt of at most {longest} tokens; raise the limit"
+            )
         if self.split == "train" and len(opened) < int(config.train_batch_size):
             raise UsageError(
-                f"split 'train' has {len(opened)} tasks that fit, fewer than the {config.train_batch_size} of a step: lower "
-                "groups_per_step or take more data"
+                f"split 'train' has {len(opened)} tasks that fit, fewer than the {config.train_batch_size} of a step: "
+                "lower groups_per_step or take more data"
             )
         self.rows = [{**row, "index": index} for index, row in enumerate(opened)]
         for row in self.rows:

@@ -2,7 +2,8 @@
 
     algorithm.adv_estimator=corrgrpo
 
-Names that verl has for mathematics of its own (`grpo`, `gdpo`, `rloo`) stay verl's; ours are `component_grpo` and so on.
+Names that verl has for mathematics of its own (`grpo`, `gdpo`, `rloo`) stay verl's; ours are `component_grpo` and so
+on.
 """
 
 from collections.abc import Callable, Mapping
@@ -99,5 +100,3 @@ def _advantages(name: str, batch: BatchComponents, index: Any, response_mask: Te
     )
     batch.diagnostics = result.diagnostics
     return result.advantages.to(response_mask.device)
-
-

@@ -66,17 +66,15 @@ def gather(flags: Flags) -> Config:
 
 def launch(config: Any) -> None:
     """Start verl's trainer in a Ray cluster, new or running, and wait for its end."""
-    from corrgrpo_train.integrations.verl import registration  # noqa: F401  (registers, before verl checks names)
-
     from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
     from verl.utils.device import auto_set_device
 
+    from corrgrpo_train.integrations.verl import registration  # noqa: F401  (registers, before verl checks names)
+
     auto_set_device(config)
-    validate_config(
-        config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
-    )
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     run_ppo(config, task_runner_class=TaskRunnerV1)
 
 
@@ -89,9 +87,7 @@ def _check_folder(config: Config) -> None:
     """Nothing that was saved is written over: verl numbers its checkpoints from 1 again."""
     folder = config.run_dir / "checkpoints"
     if not config.resume and folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(
-            f"{config.run_dir} already holds a run: continue it with --resume, or choose another --output"
-        )
+        raise UsageError(f"{config.run_dir} already holds a run: continue it with --resume, or choose another --output")
 
 
 def _check_device(config: Any) -> None:

@@ -184,5 +184,3 @@ def _merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
             _merge(into.setdefault(key, {}), value)
         else:
             into[key] = value
-
-

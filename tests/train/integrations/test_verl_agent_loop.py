@@ -172,7 +172,7 @@ def test_leetcode_runs_the_program(tiny_folder):
 @pytest.mark.parametrize("turns", [1, 3])
 def test_a_turn_ends_at_its_end_token_or_its_limit(tiny_folder, turns):
     # Without an end token at the limit of a turn, the template's end stands between, not trained on.
-    folder, tokenizer = tiny_folder
+    _, tokenizer = tiny_folder
     output, server = run(
         tiny_folder,
         Script(tokenizer, ["e", "toolong", "ee"][:turns]),
@@ -213,7 +213,7 @@ def test_an_attack_s_special_tokens_stay_plain_text(tiny_folder):
 
 def test_an_episode_never_passes_verl_s_lengths(tiny_folder):
     _, tokenizer = tiny_folder
-    output, server = run(
+    output, _ = run(
         tiny_folder,
         Script(tokenizer, ["x" * 30] * 4),
         {"task_id": "toy-1"},
@@ -260,23 +260,30 @@ def test_an_unscored_component_leaves_the_episode_out(tiny_folder):
     weightless, _ = run(tiny_folder, Script(tokenizer, ["e"]), row, env="rollout/Nan-v0", reward_weights={"short": 0})
     assert set(weightless.response_mask) == {1}
     assert weightless.reward_score == 1.0
-    validated, _ = run(tiny_folder, Script(tokenizer, ["e"]), {**row, "task_id": "toy-7", "split": "validation"},
-                       env="rollout/Nan-v0")
+    validated, _ = run(
+        tiny_folder, Script(tokenizer, ["e"]), {**row, "task_id": "toy-7", "split": "validation"}, env="rollout/Nan-v0"
+    )
     assert validated.extra_fields["reward_extra_info"]["components/short"] is None  # verl's validation leaves it out
 
 
 def test_the_overlong_penalty_joins_the_components_in_training(tiny_folder):
     _, tokenizer = tiny_folder
-    changed = {"env": "rollout/Toy-v0", "max_new_tokens": 10, "overlong_share": 0.5, "reward_weights": {"overlong": 2.0}}
+    changed = {
+        "env": "rollout/Toy-v0",
+        "max_new_tokens": 10,
+        "overlong_share": 0.5,
+        "reward_weights": {"overlong": 2.0},
+    }
     output, _ = run(tiny_folder, Script(tokenizer, ["abcdefg"]), {"task_id": "toy-1"}, **changed)
     # 8 tokens of 10, the penalty begins at 5: -(8 - 5)/5.
     assert output.extra_fields["reward_components"]["overlong"] == pytest.approx(-0.6)
     assert output.reward_score == pytest.approx(1 / 7 - 1.2)
     assert output.extra_fields["reward_extra_info"]["components/overlong"] == pytest.approx(-0.6)
     row = {"task_id": "toy-7", "split": "validation"}
-    assert "overlong" not in run(tiny_folder, Script(tokenizer, ["abcdefg"]), row, **changed)[0].extra_fields[
-        "reward_components"
-    ]
+    assert (
+        "overlong"
+        not in run(tiny_folder, Script(tokenizer, ["abcdefg"]), row, **changed)[0].extra_fields["reward_components"]
+    )
 
 
 def test_a_third_party_s_environment_of_the_least_kind(tiny_folder):
@@ -289,7 +296,7 @@ def test_a_third_party_s_environment_of_the_least_kind(tiny_folder):
 def test_without_log_probabilities_and_with_a_broken_turn(tiny_folder):
     _, tokenizer = tiny_folder
     sampling = {**SAMPLING, "logprobs": False}
-    output, server = run(
+    output, _ = run(
         tiny_folder, Script(tokenizer, ["e"]), {"task_id": "toy-1"}, sampling=sampling, env="rollout/Toy-v0"
     )
     assert output.response_logprobs is None
@@ -406,8 +413,12 @@ def test_groups_of_outputs_give_the_advantages_of_the_paper(tiny_folder):
     texts = ["eeee", "e", "xx", "xxxxx"]
     outputs = [run(tiny_folder, Script(tokenizer, [t]), {"task_id": "toy-1"}, env="rollout/Toy-v0")[0] for t in texts]
     rows = [output.extra_fields["reward_components"] for output in outputs]
-    assert rows == [{"letters": 1.0, "short": 0.0}, {"letters": 1.0, "short": 1.0}, {"letters": 0.0, "short": 1.0},
-                    {"letters": 0.0, "short": 0.0}]
+    assert rows == [
+        {"letters": 1.0, "short": 0.0},
+        {"letters": 1.0, "short": 1.0},
+        {"letters": 0.0, "short": 1.0},
+        {"letters": 0.0, "short": 0.0},
+    ]
     # Uncorrelated, weights 1 and 0.5: totals 1, 1.5, .5, 0 around .75, over the root of 2.
     found = estimate("corrgrpo", [list(row.values()) for row in rows], [0] * 4, [1.0, 0.5]).advantages
     assert found.tolist() == pytest.approx([0.25 / 2**0.5, 0.75 / 2**0.5, -0.25 / 2**0.5, -0.75 / 2**0.5], abs=1e-5)

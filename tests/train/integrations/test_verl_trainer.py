@@ -57,7 +57,7 @@ class WithoutModel(ComponentTrainer):
     def _update_actor(self, batch, metrics):
         data = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=FIELDS)
         rows = [
-            {name: getattr(values[i], "data", values[i]) if name == "extra_fields" else values[i] for name, values in data.items()}
+            {name: getattr(values[i], "data", values[i]) for name, values in data.items()}
             for i in range(len(batch.keys))
         ]
         self.batches.append((rows, [dict(tag) for tag in batch.tags]))
@@ -102,7 +102,13 @@ def trained(tmp_path_factory):
     variables = OmegaConf.to_container(whole.ray_kwargs.ray_init.runtime_env.env_vars)
     assert get_trainer_cls(whole.trainer.v1.trainer_mode) is ComponentTrainer
     ray.cloudpickle.register_pickle_by_value(verl_stub)
-    ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": variables}, logging_level=logging.ERROR)
+    ray.init(
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": variables},
+        logging_level=logging.ERROR,
+    )
     try:
         whole.transfer_queue.enable = True
         OmegaConf.resolve(whole)
@@ -127,7 +133,7 @@ def trained(tmp_path_factory):
 
 
 def test_two_steps_of_verl_s_loop_with_our_advantages(trained):
-    trainer, logged, _ = trained
+    trainer, *_ = trained
     assert len(trainer.batches) == 2
     for rows, tags in trainer.batches:
         real = [not tag.get("is_padding", False) for tag in tags]
