@@ -158,6 +158,54 @@ class TestWithVerl:
         assert rollout.n == config.group_size
         assert omega_conf_to_dataclass(whole.algorithm).adv_estimator == whole.algorithm.adv_estimator
 
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {},
+            {"clip_low": 0.1, "clip_high": 0.4, "aggregation": "token"},
+            {"objective": "dapo", "aggregation": "token"},
+            {"mode": "cispo", "cispo_max_ratio": 1.5},
+            {"mode": "dr_grpo", "max_new_tokens": 50},
+        ],
+        ids=str,
+    )
+    def test_verl_s_loss_is_ours(self, changed):
+        import torch
+        from verl.trainer.ppo.core_algos import get_policy_loss_fn, kl_penalty
+        from verl.utils.config import omega_conf_to_dataclass
+
+        from corrgrpo_train.integrations.verl.compose import composed
+        from corrgrpo_train.objectives import AGGREGATIONS, OBJECTIVES, kl_k3, options_of
+
+        config = Config(env="RLLA-v0", model=MODEL, **changed)
+        actor = omega_conf_to_dataclass(composed(verl_settings(config)).actor_rollout_ref.actor)
+        generator = torch.Generator().manual_seed(0)
+        lengths = torch.tensor([5, 2, 7, 1])
+        mask = (torch.arange(7) < lengths[:, None]).long()
+        old = -torch.rand(4, 7, generator=generator)
+        # Ratios from .4 to 2.4: both bounds are met, verl's third bound of 3 is not.
+        now = (old + torch.rand(4, 7, generator=generator) * 1.8 - 0.9).requires_grad_()
+        advantages = torch.tensor([1.0, -0.5, 0.3, -2.0])[:, None] * mask
+        actor.global_batch_info.update(
+            dp_size=1,
+            batch_num_tokens=int(mask.sum()),
+            global_batch_size=4,
+            loss_scale_factor=actor.loss_scale_factor,
+        )
+        loss_of = get_policy_loss_fn(actor.policy_loss.loss_mode)
+        theirs, _ = loss_of(old, now, advantages, mask, actor.loss_agg_mode, actor)
+        (their_gradient,) = torch.autograd.grad(theirs, now)
+
+        options = {name: getattr(config, name) or default for name, default in options_of(config.objective).items()}
+        surrogate = OBJECTIVES[config.objective](now, old, advantages, **options)
+        weights = AGGREGATIONS[config.aggregation](lengths, config.aggregation_length)
+        ours = (surrogate.losses * mask * weights[:, None]).sum()
+        (our_gradient,) = torch.autograd.grad(ours, now)
+        torch.testing.assert_close(theirs.double(), ours.double(), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(their_gradient, our_gradient.float(), atol=1e-6, rtol=1e-5)
+        divergence = kl_penalty(now, old, actor.kl_loss_type)
+        torch.testing.assert_close(divergence, kl_k3(now, old), atol=1e-6, rtol=1e-5)
+
     def test_what_stands_after_the_dashes_wins(self, capsys):
         whole = printed(capsys, "--preset", "paper/RLLA-v0", "--steps", "7", "--", "actor_rollout_ref.rollout.n=6")
         assert whole["actor_rollout_ref"]["rollout"]["n"] == whole["actor_rollout_ref"]["actor"]["rollout_n"] == 6
