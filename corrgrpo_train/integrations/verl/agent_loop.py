@@ -3,22 +3,22 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from omegaconf import OmegaConf
 from transformers import GenerationConfig
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
 from corrgrpo_train.config import Config
 from corrgrpo_train.engines import Completion
-from corrgrpo_train.integrations.verl.components import COMPONENTS, WEIGHTS
+from corrgrpo_train.integrations.verl.episode_output import EpisodeNotes, output_of
 from corrgrpo_train.integrations.verl.names import AGENT_LOOP
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EpisodeRunner, Start
-from corrgrpo_train.rollout.episode import Episode
+from corrgrpo_train.rollout.episode import Episode, TokenSequence
 from corrgrpo_train.rollout.turns import Limits, context_full, opened, record, reset, step, turn_request
 from corrgrpo_train.step_rollout import overlong_penalty
 
@@ -48,90 +48,76 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
         Raises:
             RuntimeError: if the server broke a turn off; verl then counts the whole group as failed.
         """
-        settings, chat = self.settings, self.chat
-        response_length = int(self.rollout_config.response_length)
-        # An episode begins only if its prompt fits, and then has verl's response length to itself.
-        limits = Limits(settings.max_new_tokens, int(self.rollout_config.prompt_length) + 1)
+        settings, training = self.settings, row["split"] == "train"
         start = Start(row["task_id"], int(row["start_seed"]))
         runner = await self._in_thread(
             lambda: EpisodeRunner(settings.env, arguments_for(settings, row["split"]), timeout=settings.env_timeout)
         )
-        episode, clock, versions = Episode(0, 0, start.label), _Clock(), _Versions()
-        request_id = uuid4().hex  # one for all turns: they go to the server that has the episode's cache
-        names = component_names(runner)
-        metric_names = tuple(getattr(runner.env.unwrapped, "metric_names", ()))
+        notes = EpisodeNotes(component_names(runner), tuple(getattr(runner.env.unwrapped, "metric_names", ())))
+        episode = Episode(0, 0, start.label)
         try:
-            first = await self._in_thread(lambda: reset(runner, start), clock)
-            one = opened(episode, runner, first, chat, limits)
-            prompt = len(episode.tokens)
-            limits = Limits(settings.max_new_tokens, prompt + response_length)
-            while one is not None:
-                asked = turn_request(one, limits, ())
-                began = time.perf_counter()
-                output = await self.server_manager.generate(
-                    request_id=request_id,
-                    prompt_ids=list(asked.prompt_ids),
-                    sampling_params={**sampling_params, "max_tokens": asked.max_new_tokens},
-                )
-                clock.generating += time.perf_counter() - began
-                versions.add(output.extra_fields)
-                completion = completion_of(output, chat)
-                text, full = chat.text(completion.token_ids), context_full(completion, limits)
-                result = await self._in_thread(
-                    lambda text=text, full=full: step(runner, text, full),  # type: ignore[misc]
-                    clock,
-                )
-                if not record(one, completion, text, result, chat, limits):
-                    break
+            await self._play(episode, runner, start, sampling_params, notes)
         finally:
             await self._in_thread(runner.close)
         # Validation shows the environment's own reward.
-        penalty = overlong_penalty(settings) if row["split"] == "train" else None
+        penalty = overlong_penalty(settings) if training else None
         if penalty is not None:
             penalty.add_to([episode])
-            names = (*names, penalty.component.name) if names else ()
+            notes.components = (*notes.components, penalty.component.name) if notes.components else ()
         return output_of(
             episode,
-            prompt,
-            chat,
-            names=names or tuple(episode.components),
-            metric_names=metric_names,
-            validating=row["split"] != "train",
+            notes,
+            end_token=self.chat.turn_end,
+            unknown=math.nan if training else None,
             with_logprobs=bool(sampling_params.get("logprobs")),
-            clock=clock,
-            versions=versions.fields(row),
+            version=int(row.get("global_steps", 0)),
         )
 
-    async def _in_thread(self, call: Callable[[], Answer], clock: "_Clock | None" = None) -> Answer:
+    async def _play(
+        self,
+        episode: Episode,
+        runner: EpisodeRunner,
+        start: Start,
+        sampling_params: dict[str, Any],
+        notes: EpisodeNotes,
+    ) -> None:
+        """Fill the episode, turn by turn."""
+        chat, new_tokens = self.chat, self.settings.max_new_tokens
+        # An episode begins only if its prompt fits, and then has verl's response length to itself.
+        limits = Limits(new_tokens, int(self.rollout_config.prompt_length) + 1)
+        first = await self._in_thread(lambda: reset(runner, start), notes)
+        one = opened(episode, runner, first, chat, limits)
+        if one is None:
+            episode.tokens = TokenSequence()
+            return
+        notes.prompt = len(episode.tokens)
+        limits = Limits(new_tokens, notes.prompt + int(self.rollout_config.response_length))
+        request_id = uuid4().hex  # one for all turns: they go to the server that has the episode's cache
+        while True:
+            asked = turn_request(one, limits, ())
+            began = time.perf_counter()
+            output = await self.server_manager.generate(
+                request_id=request_id,
+                prompt_ids=list(asked.prompt_ids),
+                sampling_params={**sampling_params, "max_tokens": asked.max_new_tokens},
+            )
+            notes.generating += time.perf_counter() - began
+            notes.add_versions(output.extra_fields)
+            completion = completion_of(output, chat)
+            text, full = chat.text(completion.token_ids), context_full(completion, limits)
+            result = await self._in_thread(
+                lambda text=text, full=full: step(runner, text, full),  # type: ignore[misc]
+                notes,
+            )
+            if not record(one, completion, text, result, chat, limits):
+                return
+
+    async def _in_thread(self, call: Callable[[], Answer], notes: EpisodeNotes | None = None) -> Answer:
         began = time.perf_counter()
         answer = await asyncio.get_running_loop().run_in_executor(None, call)
-        if clock is not None:
-            clock.stepping += time.perf_counter() - began
+        if notes is not None:
+            notes.stepping += time.perf_counter() - began
         return answer
-
-
-class _Clock:
-    """Seconds spent on the two sides of an episode."""
-
-    def __init__(self) -> None:
-        self.generating = self.stepping = 0.0
-
-
-class _Versions:
-    """Which updates of the weights an episode's turns were sampled from: verl's names for it."""
-
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-
-    def add(self, fields: Mapping[str, Any]) -> None:
-        self.seen += [
-            int(fields[key]) for key in ("min_global_steps", "max_global_steps") if fields.get(key) is not None
-        ]
-
-    def fields(self, row: Mapping[str, Any]) -> dict[str, int]:
-        # verl makes arrays of them: an episode that never sampled needs numbers as well.
-        seen = self.seen or [int(row.get("global_steps", 0))]
-        return {"min_global_steps": min(seen), "max_global_steps": max(seen)}
 
 
 @lru_cache(maxsize=4)
@@ -174,66 +160,6 @@ def arguments_for(settings: Config, split: str) -> dict[str, Any]:
 def component_names(runner: EpisodeRunner) -> tuple[str, ...]:
     """Names of the components, in order; empty where the environment does not tell them before the first step."""
     return tuple(getattr(getattr(runner.env.unwrapped, "reward_spec", None), "names", ()))
-
-
-def output_of(
-    episode: Episode,
-    prompt: int,
-    chat: Chat,
-    *,
-    names: tuple[str, ...],
-    metric_names: tuple[str, ...],
-    validating: bool,
-    with_logprobs: bool,
-    clock: _Clock,
-    versions: Mapping[str, int],
-) -> AgentLoopOutput:
-    """An episode in verl's form.
-
-    An episode that could not be scored keeps its tokens, with a mask of zeros: none of them is trained on or counted in
-    the loss's normalisers. Its reward is 0, since verl averages over all, and its components are nan, which the
-    estimators leave out.
-
-    Args:
-        episode: what was rolled out.
-        prompt: tokens of it before the first turn.
-        chat: of the policy.
-        names: of the components, of which every row has to speak.
-        metric_names: of the environment's metrics.
-        validating: what is not known then is None, which verl's validation leaves out; in training it is nan.
-        with_logprobs: verl asked for the server's log-probabilities.
-        clock: seconds spent.
-        versions: of the weights.
-    """
-    tokens, unknown = episode.tokens, None if validating else math.nan
-    prompt_ids, response_ids = tokens.token_ids[:prompt], tokens.token_ids[prompt:]
-    mask, logprobs = [int(sampled) for sampled in tokens.sampled[prompt:]], tokens.behaviour_logprobs[prompt:]
-    if not response_ids:  # verl puts the reward on the last token: there has to be one
-        prompt_ids, response_ids, mask, logprobs = prompt_ids or [chat.turn_end], [chat.turn_end], [0], [0.0]
-    if not episode.valid:
-        mask = [0] * len(mask)
-    components = {name: episode.components.get(name, math.nan) for name in names}
-    known = {f"components/{name}": value if not math.isnan(value) else unknown for name, value in components.items()}
-    measured = {f"metrics/{name}": episode.metrics.get(name, unknown) for name in metric_names}
-    return AgentLoopOutput(
-        prompt_ids=prompt_ids,
-        response_ids=response_ids,
-        response_mask=mask,
-        response_logprobs=logprobs if with_logprobs else None,
-        reward_score=float(episode.reward) if episode.valid else 0.0,
-        num_turns=2 * len(episode.texts),
-        metrics=AgentLoopMetrics(generate_sequences=clock.generating, tool_calls=clock.stepping),
-        extra_fields={
-            COMPONENTS: dict(episode.components),
-            WEIGHTS: dict(episode.weights),
-            "task_id": episode.task_id,
-            "status": episode.status,
-            "reward_extra_info": {**known, **measured},
-            "turn_scores": [],
-            "tool_rewards": [],
-            **versions,
-        },
-    )
 
 
 register(AGENT_LOOP)(EnvironmentAgentLoop)

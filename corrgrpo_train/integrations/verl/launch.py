@@ -1,5 +1,6 @@
 """The command line: settings as for `python -m corrgrpo_train`, and after `--` verl's own."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -91,8 +92,6 @@ def _check_folder(config: Config) -> None:
 
 
 def _check_device(config: Any) -> None:
-    import os
-
     import torch
 
     elsewhere = "RAY_ADDRESS" in os.environ or config.ray_kwargs.ray_init.get("address") is not None
