@@ -180,3 +180,33 @@ def test_an_estimator_of_ones_own_is_registered_too():
         )
     finally:
         del ESTIMATORS["by_first"], ADV_ESTIMATOR_REGISTRY["by_first"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "options"),
+    [
+        ("component_grpo", "grpo", {}),
+        ("component_rloo", "rloo", {}),
+        ("component_gdpo", "gdpo", {"whitening": "tokens"}),
+    ],
+)
+def test_where_both_have_an_estimator_they_agree(ours, theirs, options):
+    rng = np.random.default_rng(5)
+    rows = [(f"uid-{group}", rng.normal(size=3) * (1, 5, 0.2)) for group in range(5) for _ in range(4)]
+    data = batch_of(rows)
+    with BatchComponents.of_batch(data.non_tensor_batch, options).carried():
+        found = compute_advantage(data, adv_estimator=ours, config=None).batch["advantages"]
+
+    # verl's read the weighted sum at the last token, its gdpo the components by name.
+    mask = data.batch["response_mask"]
+    values = np.array([components for _, components in rows])
+    data.batch["token_level_rewards"] = torch.zeros(mask.shape)
+    data.batch["token_level_rewards"][:, -1] = torch.from_numpy(values @ np.array(list(WEIGHTS.values()))).float()
+    data.batch["prompts"] = torch.zeros(len(rows), 3, dtype=torch.int64)
+    data.batch["attention_mask"] = torch.ones(len(rows), 3 + mask.shape[1], dtype=torch.int64)
+    for column, name in enumerate(NAMES):
+        data.non_tensor_batch[name] = values[:, column]
+    config = {"gdpo_reward_keys": list(NAMES), "gdpo_reward_weights": list(WEIGHTS.values())}
+    wanted = compute_advantage(data, adv_estimator=AdvantageEstimator(theirs), config=config).batch["advantages"]
+    torch.testing.assert_close(found, wanted, atol=2e-5, rtol=2e-4)
+    assert wanted.abs().max() > 0.1
