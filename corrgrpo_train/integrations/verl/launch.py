@@ -7,7 +7,7 @@ from typing import Any
 
 from corrgrpo_train import presets
 from corrgrpo_train.bundles import merge
-from corrgrpo_train.cli import Flags, parse
+from corrgrpo_train.cli import Flags, parse, parser
 from corrgrpo_train.config import Config, complete, read_settings, read_yaml
 from corrgrpo_train.config_checks import check_algorithm, check_environment, check_values
 from corrgrpo_train.errors import UsageError
@@ -17,7 +17,7 @@ from corrgrpo_train.integrations.verl.settings import verl_settings
 USAGE = """usage: python -m corrgrpo_train.integrations.verl [--preset NAME] [--config FILE] [--SETTING VALUE ...]
                                                   [--print-config] [--traceback] [-- KEY=VALUE ...]
 
-Train with verl. Settings are those of python -m corrgrpo_train (its --help lists them); after -- stand verl's own, in
+Train with verl. Settings are those of python -m corrgrpo_train, listed below; after -- stand verl's own, in
 Hydra's form, and win: trainer.n_gpus_per_node=4. --print-config prints verl's whole configuration and stops.
 """
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     own, overrides = _split(arguments)
     if {"-h", "--help"} & set(own):
-        sys.stdout.write(USAGE)
+        sys.stdout.write(f"{USAGE}\n{parser().format_help()}")
         return 0
     try:
         flags = parse(own)
