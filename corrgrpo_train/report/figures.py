@@ -167,7 +167,7 @@ def short(value: float) -> float:
 
 
 def _dot(own: str, size: int = 5) -> dict[str, Any]:
-    return {"size": size, "color": own, "opacity": 0.35}
+    return {"size": size, "color": own, "opacity": 0.45}
 
 
 def _line(place: int) -> dict[str, Any]:

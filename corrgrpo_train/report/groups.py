@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from corrgrpo_train.report.runs import Row, Run
 
@@ -66,8 +67,8 @@ def _of_step(row: Row, weights: Mapping[str, float]) -> list[Group]:
         return []
     if not names or values.shape != (len(labels), len(names)) or len(tasks) != len(labels):
         return []
-    signs = np.sign([weights.get(name, 1.0) for name in names])
-    scored = ~np.isnan(values[:, signs != 0]).any(axis=1)
+    signs = np.sign(np.array([weights.get(name, 1.0) for name in names]))
+    scored = ~np.any(np.isnan(values[:, signs != 0]), axis=1)
     groups = []
     for label in dict.fromkeys(labels):
         members = [place for place, other in enumerate(labels) if other == label and scored[place]]
@@ -76,7 +77,7 @@ def _of_step(row: Row, weights: Mapping[str, float]) -> list[Group]:
     return groups
 
 
-def _group(step: int, task: str, names: Sequence[str], values: "np.ndarray[Any, Any]", signs: Any) -> Group:
+def _group(step: int, task: str, names: Sequence[str], values: NDArray[np.float64], signs: Any) -> Group:
     spread = values.max(axis=0) - values.min(axis=0)
     varies = spread > TOLERANCE * np.abs(values).max(axis=0)  # nan: False
     scores = np.zeros_like(values)

@@ -1,6 +1,7 @@
 """Charts of two components at a time: correlations, means side by side, Pareto fronts."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from corrgrpo_train.report.figures import color, scatter, short, steps
 from corrgrpo_train.report.groups import Group, Pair
@@ -9,7 +10,7 @@ from corrgrpo_train.report.runs import Run, smooth
 from corrgrpo_train.report.text import plot_text
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-SCALE = [[0, "#c2563a"], [0.5, "#dfe3e8"], [1, "#2f6fb8"]]
+SCALE = [[0, "#dd8568"], [0.5, "#eceff2"], [1, "#74a8e0"]]
 """Correlations from -1 to 1."""
 
 
@@ -90,7 +91,7 @@ def pair_by_group(pair: Pair, groups: Mapping[str, Sequence[Group]]) -> Chart | 
         pair: names of components.
         groups: of each run, by its label.
     """
-    traces = []
+    traces: list[dict[str, Any]] = []
     for place, (label, some) in enumerate(groups.items()):
         cells: dict[tuple[float, float], list[float]] = {}
         for group in some:

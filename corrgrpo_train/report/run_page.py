@@ -12,7 +12,7 @@ from corrgrpo_train.outcome import outcome
 from corrgrpo_train.report.curves import Panel, has_data, panels
 from corrgrpo_train.report.figures import Dots, Method, color, curve_chart
 from corrgrpo_train.report.groups import Group, Pair, groups_of
-from corrgrpo_train.report.page import Chart, Layer, Page, Section, View, write_page
+from corrgrpo_train.report.page import Cell, Chart, Layer, Page, Section, Table, View, write_page
 from corrgrpo_train.report.pairs import correlation_matrix, pair_by_group, pair_over_time, pareto_chart
 from corrgrpo_train.report.runs import EMA, Run, series
 from corrgrpo_train.report.settings import methods_of, overview, settings_section
@@ -103,9 +103,10 @@ def _sections(runs: Sequence[Run], methods: Sequence[Method]) -> list[Section]:
         Panel(f"Constant: {name}", "share of groups", {"": f"estimator/constant_share/{name}"}, {}) for name in names
     ]
     total = {label: [(float(g.step), g.correlation_sum) for g in some] for label, some in groups.items()}
+    told = _outcomes(runs)
     denominator = [p for p in diagnostics if p.title != "Correlation of components"]
     sections = [
-        Section(title="Overview", text=_outcomes(runs), tables=overview(runs)),
+        Section(title="Overview", text=told if len(runs) == 1 else [], tables=[*overview(runs), *_folded(told, runs)]),
         Section(title="Rewards", charts=charts(reward)),
         _correlations(runs, names, pairs, groups, charts),
         Section(
@@ -120,13 +121,34 @@ def _sections(runs: Sequence[Run], methods: Sequence[Method]) -> list[Section]:
         _time(runs, methods),
     ]
     drawn = {name for panel in [*reward, *diagnostics, *constant, *_POLICY, *_DENOMINATOR] for name in _names(panel)}
-    # Spreads of components go without a chart of their own above; everything that a run logged has one somewhere.
-    rest = [
-        Panel(key, "", {} if key.startswith("validation/") else {"": key}, {"": key} if "validation/" in key else {})
-        for key in _keys(runs)
-        if key not in drawn and not key.startswith(("estimator/correlation/", "weights/", "warm_start/"))
+    elsewhere = ("estimator/correlation/", "weights/", "warm_start/")
+    rest = [key for key in _keys(runs) if key not in drawn and not key.startswith(elsewhere)]
+    return [*sections, _rest(runs, rest, charts), settings_section(runs)]
+
+
+def _rest(runs: Sequence[Run], keys: Sequence[str], charts: Any) -> Section:
+    """Whatever else was logged: with a chart where it changes, in a table where it never does."""
+    phases = ("base", "warm_start", "train")
+    values = {key: [{value for _, value in run.series(key, phases)} for run in runs] for key in keys}
+    varying = [key for key in keys if any(len(some) > 1 for some in values[key])]
+    wanted = [
+        Panel(key, "", {}, {"": key}) if key.startswith("validation/") else Panel(key, "", {"": key}, {})
+        for key in varying
     ]
-    return [*sections, Section(title="Everything else", charts=charts(rest)), settings_section(runs)]
+    rows: list[list[Cell]] = [
+        [key, *(next(iter(some), None) for some in values[key])]
+        for key in keys
+        if key not in varying and any(values[key])
+    ]
+    table = Table(columns=["", *(run.label for run in runs)], rows=rows, caption="What never changed", folded=True)
+    return Section(title="Everything else", tables=[table] if rows else [], charts=charts(wanted))
+
+
+def _folded(lines: Sequence[str], runs: Sequence[Run]) -> list[Table]:
+    if len(runs) == 1 or not lines:
+        return []
+    rows = [[line] for line in lines]
+    return [Table(columns=["run: what was learnt, and what not"], rows=rows, caption="What changed", folded=True)]
 
 
 def _correlations(

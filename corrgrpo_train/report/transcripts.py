@@ -154,7 +154,8 @@ def _parts(tokens: list[str], sampled: list[Any], logprobs: list[Any]) -> list[d
     texts = pieces(tokens)[:count]
     flags = [bool(flag) for flag in sampled[:count]]
     begins = [place for place in range(count) if place == 0 or flags[place] != flags[place - 1]]
-    left, parts = MOST_TOKENS, []
+    left = MOST_TOKENS
+    parts: list[dict[str, Any]] = []
     for begin, end in pairwise([*begins, count]):
         if not flags[begin]:
             if parts:

@@ -115,7 +115,7 @@
   };
 
   const token = (row, piece, logprob) => {
-    const span = element("span", { class: "token", title: logprob === null ? undefined : `log-probability ${logprob}, probability ${Math.exp(logprob).toPrecision(3)}` }, piece);
+    const span = element("span", { class: piece.includes("\n") ? "token newline" : "token", title: logprob === null ? undefined : `log-probability ${logprob}, probability ${Math.exp(logprob).toPrecision(3)}` }, piece);
     const background = tint(row, logprob);
     if (background) span.style.backgroundColor = background;
     return span;
@@ -186,7 +186,9 @@
       row.error ? element("p", { class: "note" }, row.error) : null,
       colouring(),
       folded(`Prompt: ${prompts[row.prompt].length} characters`, prompts[row.prompt]),
-      ...row.parts.map((part) => (part.said ? saidPart(row, part) : folded(`Given to the policy: ${part.given.length} characters`, part.given))),
+      ...row.parts.flatMap((part) => (part.said
+        ? [element("p", { class: "turn" }, `Sampled: ${part.said.length + (part.cut ?? 0)} tokens`), saidPart(row, part)]
+        : [folded(`Given to the policy: ${part.given.length} characters`, part.given)])),
     ].filter((child) => child !== null));
     [...reader.querySelectorAll("details")].forEach((details, i) => { details.open = opened[i] ?? false; });
   };
