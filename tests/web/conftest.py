@@ -54,7 +54,7 @@ def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def one(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of one run with 2,000 transcripts."""
     folder = write_run(tmp_path_factory.mktemp("web") / "<i>run</i>".replace("/", "⁄"), members=100)
     assert main([str(folder)]) == 0
@@ -62,7 +62,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def several(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of two methods with two seeds each."""
     root = tmp_path_factory.mktemp("web")
     runs = [write_run(root / f"{m}-{s}", method=m, seed=s) for m in ("corrgrpo", "grpo") for s in (0, 1)]
