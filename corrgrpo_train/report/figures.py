@@ -126,7 +126,12 @@ def _range(lines: Sequence[Points], method: Method, layer: str, mode: str) -> li
         lowest = [(step, min(values)) for step, values in zip(steps, columns, strict=True)]
         outline = thinned(highest) + thinned(lowest)[::-1]
         area = scatter(outline, method.label, "methods", layer, "lines", thin=False)
-        area |= {"fill": "toself", "line": {"width": 0}, "hoverinfo": "skip", "opacity": 0.22}
+        area |= {
+            "fill": "toself",
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "opacity": 0.1 if layer == "validation" else 0.22,
+        }
         traces.insert(0, {**area, "fillcolor": method.color})
     return traces
 

@@ -132,7 +132,10 @@ def pair_by_group(pair: Pair, groups: Mapping[str, Sequence[Group]]) -> Chart | 
 
 
 def pareto_chart(
-    pair: Pair, points: Mapping[str, Sequence[tuple[str, float, float]]], signs: tuple[int, int] = (1, 1)
+    pair: Pair,
+    points: Mapping[str, Sequence[tuple[str, float, float]]],
+    signs: tuple[int, int] = (1, 1),
+    view: str | None = None,
 ) -> Chart:
     """Points of two measures; the page greys those that are worse on both and joins the others.
 
@@ -140,12 +143,13 @@ def pareto_chart(
         pair: what the axes are.
         points: text, horizontal and vertical value, by legend entry; colours go by place.
         signs: for each axis 1 if more is better, -1 if less is.
+        view: the page's view in which they are shown; None: in all.
     """
     traces = []
     for place, (label, some) in enumerate(points.items()):
         if not some:
             continue
-        trace = scatter([(x, y) for _, x, y in some], label, None, None, "markers", thin=False)
+        trace = scatter([(x, y) for _, x, y in some], label, view, None, "markers", thin=False)
         marker = {"size": 10, "color": color(place), "symbol": SYMBOLS[place % len(SYMBOLS)]}
         hover = "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>"
         texts = [plot_text(text) for text, _, _ in some]

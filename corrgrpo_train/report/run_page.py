@@ -115,7 +115,7 @@ def _sections(runs: Sequence[Run], methods: Sequence[Method]) -> list[Section]:
             charts=charts([*denominator, *constant, *_DENOMINATOR], {"Correlation sum Q": total}),
         ),
         _side_by_side(runs, pairs, groups),
-        _pareto(runs, names),
+        _pareto(runs, methods, names),
         Section(title="Policy", charts=[*charts(_POLICY), *_warm_start(runs, methods)]),
         _weights(runs, charts),
         _time(runs, methods),
@@ -187,7 +187,7 @@ def _side_by_side(runs: Sequence[Run], pairs: Sequence[Pair], groups: Mapping[st
     return Section(title="Two components side by side", text=text, charts=charts, choice="Components")
 
 
-def _pareto(runs: Sequence[Run], names: Sequence[str]) -> Section:
+def _pareto(runs: Sequence[Run], methods: Sequence[Method], names: Sequence[str]) -> Section:
     charts = []
     for pair in _pairs(names):
         points = {}
@@ -200,8 +200,12 @@ def _pareto(runs: Sequence[Run], names: Sequence[str]) -> Section:
                 for step in sorted(measured[0].keys() & measured[1].keys())
             ]
         signs = (_sign(runs, pair[0]), _sign(runs, pair[1]))
-        if any(points.values()):
-            charts.append(pareto_chart(pair, points, signs))
+        if not any(points.values()):
+            continue
+        chart = pareto_chart(pair, points, signs, "runs" if methods else None)
+        by_method = {method.label: [p for run in method.runs for p in points[run.label]] for method in methods}
+        more = pareto_chart(pair, by_method, signs, "methods").figure["data"]
+        charts.append(replace(chart, figure={**chart.figure, "data": [*chart.figure["data"], *more]}))
     text = ["A point per validation. Grey: another point shown is at least as good on both axes and better on one."]
     return Section(title="Pareto front", text=text, charts=charts, choice="Components")
 
