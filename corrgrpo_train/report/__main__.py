@@ -5,11 +5,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from corrgrpo_train.errors import UsageError
-from corrgrpo_train.report.curves import draw_runs
-from corrgrpo_train.report.run_page import write_report
-from corrgrpo_train.report.runs import read_runs
-from corrgrpo_train.report.transcripts import LIMIT
+from corrgrpo_train.errors import UsageError, needs_extra
+
+with needs_extra("train"):
+    from corrgrpo_train.report.curves import draw_runs
+    from corrgrpo_train.report.run_page import write_report
+    from corrgrpo_train.report.runs import read_runs
+    from corrgrpo_train.report.transcripts import LIMIT
 
 ENDINGS = (".html", ".png", ".svg")
 

@@ -108,11 +108,3 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     path = write_page(tmp_path / "page.html", a_page("\ud800 lone"))
     assert "⟨U+D800⟩ lone" in path.read_text(encoding="utf-8")
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "report.md", "exec"), {"__name__": "example"})
-    assert "Pareto front" in (tmp_path / "two_methods.html").read_text(encoding="utf-8")
