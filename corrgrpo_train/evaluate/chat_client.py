@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn, Self
+from urllib.parse import urlsplit
 
 from corrgrpo_envs.errors import shown, suggestion
 from corrgrpo_train.errors import UsageError, first_line
@@ -95,10 +96,11 @@ class ChatClient:
         import httpx
 
         try:
-            parsed = httpx.URL(self.url)
-        except (httpx.InvalidURL, TypeError, ValueError):
-            parsed = httpx.URL("")
-        if parsed.scheme not in ("http", "https") or not parsed.host:
+            parsed = urlsplit(self.url)
+            known = parsed.scheme in ("http", "https") and bool(parsed.hostname) and bool(httpx.URL(self.url).host)
+        except (httpx.InvalidURL, ValueError):
+            known = False
+        if not known:
             raise UsageError(f"server must be a URL like http://localhost:8000/v1, not {shown(self.url)}")
         if not all(33 <= ord(char) < 127 for char in self.key):
             raise UsageError("the server's key must be one word of ASCII characters: look for spaces or line breaks")
