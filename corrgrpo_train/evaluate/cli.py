@@ -29,6 +29,7 @@ from corrgrpo_train.evaluate.settings import (
     EnvironmentChoice,
     Settings,
     default_output,
+    differences,
     environment_choices,
     json_object,
     parse_shard,
@@ -323,7 +324,9 @@ def _compare(arguments: Sequence[str]) -> None:
     made.add_argument("second", type=Path, metavar="B")
     options = made.parse_args(arguments)
     names = (options.first.stem, options.second.stem)
-    show_differences(_output(), names, compared(read_result(options.first), read_result(options.second)))
+    first, second = read_result(options.first), read_result(options.second)
+    differing = differences(first.settings, second.settings)
+    show_differences(_output(), names, compared(first, second), differing)
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], None]] = {"show": _show, "merge": _merge, "compare": _compare}

@@ -65,6 +65,7 @@ def evaluate(
     header = {"settings": settings.as_json(), "shard": list(shard)}
     journal = Journal(output.with_name(output.name + "l"), _flat(header))
     try:
+        _keep(output, journal)
         _play(plans, settings, shard, journal, make_sampler, progress, retry)
         found = {plan.choice.short: _found(plan, shard, journal.samples) for plan in plans}
         result = measured(settings.as_json(), shard, found, _timed(plans, found, output, progress, efficiency))
@@ -76,6 +77,9 @@ def evaluate(
 
 def merged(parts: Sequence[Path], output: Path) -> Result:
     """Put the results of all shards together and write the whole; the parts stay as they are.
+
+    The published efficiency, which is a matter of one machine, is not among the measures; `evaluate` with `efficiency`
+    on the whole measures it.
 
     Raises:
         UsageError: if they don't belong together, or `output` is there already with other settings.
@@ -99,6 +103,13 @@ def measured(
     """A result with all measures, from episodes; `further` are those found in another way, by environment."""
     found = {name: summarised(one, further.get(name)) for name, one in environments.items()}
     return Result(settings, shard, found, aggregates(found))
+
+
+def _keep(output: Path, journal: Journal) -> None:
+    """Add what a result holds, merged from shards perhaps, and its journal does not."""
+    if output.exists():
+        there = read_result(output).environments.values()
+        journal.add([sample for one in there for sample in one.samples if sample.key not in journal.samples])
 
 
 def _play(

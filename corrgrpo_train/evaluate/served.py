@@ -52,8 +52,11 @@ class ServedSampler:
         runners = [EpisodeRunner(choice.name, choice.arguments, timeout=self.timeout) for _ in range(count)]
         try:
             asyncio.run(self._play_all(iter(jobs), runners, starts, done))
-        except* UsageError as group:
-            raise _first(group) from None
+        except BaseExceptionGroup as group:
+            told = group.subgroup(UsageError)
+            if told is None:
+                raise
+            raise _first(told) from group
         finally:
             for runner in runners:
                 runner.close()

@@ -14,6 +14,7 @@ from corrgrpo_train.evaluate.published import PublishedTable, tables_about
 from corrgrpo_train.evaluate.results import EnvironmentResult, Result
 
 _SUFFIXES = ("_low", "_high", "_count")
+_SETTINGS = ("model", "weights", "engine", "samples", "temperature", "seed", "tasks", "max_new_tokens")
 _AGGREGATES = {
     "code_average": "code average (mean Pass@1 of the four)",
     "overall": "Overall (RLLA all exact and API-Bank average)",
@@ -26,6 +27,8 @@ def show(console: Console, result: Result, *, published: bool = True) -> None:
         console.print(_environment_table(result, one))
         for note in one.notes:
             _line(console, f"note: {note}")
+    chosen = [f"{name} {result.settings[name]}" for name in _SETTINGS if result.settings.get(name) is not None]
+    _line(console, f"settings: {', '.join(chosen)}")
     for name, value in result.aggregates.items():
         _line(console, f"{_AGGREGATES.get(name, name)}: {_percent(value)} %")
     if not published:
@@ -35,8 +38,19 @@ def show(console: Console, result: Result, *, published: bool = True) -> None:
         _line(console, f"protocol: {table.protocol}")
 
 
-def show_differences(console: Console, names: tuple[str, str], differences: Sequence[Difference]) -> None:
-    """Print a comparison of two results."""
+def show_differences(
+    console: Console, names: tuple[str, str], differences: Sequence[Difference], settings: Sequence[str] = ()
+) -> None:
+    """Print a comparison of two results.
+
+    Args:
+        console: where to print.
+        names: of the results.
+        differences: what was found.
+        settings: in what else the results differ, in words.
+    """
+    if settings:
+        _line(console, f"settings that differ: {'; '.join(settings)}")
     environments = dict.fromkeys(one.environment for one in differences)
     for environment in environments:
         benchmark = benchmark_of(environment)

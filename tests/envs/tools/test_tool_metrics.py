@@ -54,9 +54,9 @@ def test_summary_maps_rewards_to_shares_over_the_call_tasks():
 
 def test_summary_s_intervals_count_the_tasks_and_not_their_samples():
     right, wrong = ({**episode(CALL, text), "task_id": name} for text, name in ((CALL, "a"), ("", "b")))
-    once, often = summary([right, wrong] * 1), summary([right, wrong] * 50)
+    once, often = summary([right, wrong]), summary([right, wrong] * 50)
     assert (once["all_exact"], often["all_exact"], often["all_exact_count"]) == (0.5, 0.5, 100)
-    # Var of the mean by clusters of m: 2/1 · 2 · (m/2)² / (2m)² = 1/4, so p(1-p)/var = 1 task's worth: Wilson with n = 1.
+    # Variance of the mean by clusters of m: 2/1 · 2 · (m/2)² / (2m)² = 1/4, and p(1-p) / (1/4) = 1: Wilson with n = 1.
     z = 1.959963984540054
     half = z / (1 + z * z) * math.sqrt(0.25 + z * z / 4)
     for got in (once, often):

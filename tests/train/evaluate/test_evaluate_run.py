@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def test_a_killed_evaluation_goes_on_and_gives_the_same_file(tmp_path):
     assert killed.read_bytes() == unharmed.read_bytes()
 
 
-def test_shards_together_are_the_whole(whole, tmp_path, capsys):
+def test_shards_together_are_the_whole(whole, tmp_path, monkeypatch, capsys):
     parts = [tmp_path / f"{number}.json" for number in (1, 2, 3)]
     for number, part in enumerate(parts, start=1):
         assert run(*SAMPLED, "--shard", f"{number}/3", "--output", str(part)) == 0
@@ -122,6 +123,10 @@ def test_shards_together_are_the_whole(whole, tmp_path, capsys):
     together = tmp_path / "all.json"
     # In any order.
     assert run("merge", *map(str, reversed(parts)), "--output", str(together)) == 0
+    assert together.read_bytes() == whole.read_bytes()
+    # It can be gone on with as any other: nothing is played again.
+    monkeypatch.setattr("corrgrpo_train.evaluate.local.LocalSampler.__init__", None)
+    assert run(*SAMPLED, "--output", str(together)) == 0
     assert together.read_bytes() == whole.read_bytes()
     assert run("merge", str(parts[0]), str(parts[2]), "--output", str(tmp_path / "x.json")) == 2
     assert "shard 2/3 is missing" in capsys.readouterr().err
@@ -141,9 +146,13 @@ def test_other_settings_do_not_touch_what_is_there(whole, tmp_path, capsys):
     assert "r.jsonl holds an evaluation with seed 0, not 1" in capsys.readouterr().err
 
 
-def test_another_seed_gives_other_samples(whole, tmp_path):
+def test_another_seed_gives_other_samples(whole, tmp_path, capsys):
     path = tmp_path / "r.json"
     assert run(*SAMPLED, "--seed", "1", "--output", str(path)) == 0
+    assert run("compare", str(whole), str(path)) == 0
+    shown = capsys.readouterr().out
+    assert "settings that differ: seed 0, not 1" in shown
+    assert re.search(r"│ reward +│ [-.\d]+ │ +[-.\d]+ │ +[-+.\d]+ │ .* │ +6 │ +[.\de-]+ │ sign flip │", shown)
     texts = [[s.texts for s in read_result(one).environments[TOY].samples] for one in (whole, path)]
     assert sum(one == other for one, other in zip(*texts, strict=True)) < 6
 

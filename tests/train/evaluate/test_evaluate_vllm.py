@@ -1,4 +1,4 @@
-"""A real OpenAI-compatible server, vLLM's CPU build; `make test-vllm` runs these."""
+"""Evaluation with vLLM, as a server and in this process; `make test-vllm` runs these with vLLM's CPU build."""
 
 import json
 import os
@@ -140,3 +140,14 @@ def test_a_model_that_is_not_there_is_told(url, tmp_path, capsys):
         main(["--env", "RLLA-v0", "--server", url[:-3], "--model", "smol", "--output", str(tmp_path / "r.json")]) == 2
     )
     assert "usually ends with /v1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "async"])
+def test_in_this_process_greedy_answers_are_those_of_the_transformers_engine(tmp_path, schedule):
+    arguments = ["--model", "tiny", "--split", "train", "--env-args", '{"turns": 2}', "--max-episode-tokens", "900"]
+    vllm = ["--engine", "vllm", "--vllm-memory", "0.1", "--schedule", schedule, "--batch", "4"]
+    expected = played(tmp_path / "a.json", *arguments, "--threads", "1", "--batch", "4", name=TOY, tokens=6)
+    found = played(tmp_path / "b.json", *arguments, *vllm, name=TOY, tokens=6)
+    assert [sample.texts for sample in found] == [sample.texts for sample in expected]
+    assert all(sample.scored for sample in found)
+    assert len(found) == 6
