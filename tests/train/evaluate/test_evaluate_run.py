@@ -146,6 +146,21 @@ def test_other_settings_do_not_touch_what_is_there(whole, tmp_path, capsys):
     assert "r.jsonl holds an evaluation with seed 0, not 1" in capsys.readouterr().err
 
 
+def test_another_model_under_the_same_name_is_not_mixed_in(tmp_path, capsys):
+    folder, path = tmp_path / "policy", tmp_path / "r.json"
+    model, tokenizer = build_tiny(seed=0)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    arguments = [*BASE[2:], "--env", TOY, "--model", str(folder), "--output", str(path)]
+    assert run(*arguments) == 0
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight.add_(1e-3)
+        model.lm_head.weight.add_(1e-3)
+    model.save_pretrained(folder)
+    assert run(*arguments) == 2
+    assert re.search(r"holds an evaluation with weights '\w{16}', not '\w{16}'", capsys.readouterr().err)
+
+
 def test_another_seed_gives_other_samples(whole, tmp_path, capsys):
     path = tmp_path / "r.json"
     assert run(*SAMPLED, "--seed", "1", "--output", str(path)) == 0
