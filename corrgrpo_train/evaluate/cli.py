@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
@@ -51,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments after the program's name; None takes them from `sys.argv`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that cannot show a character shows another one.
+            stream.reconfigure(errors="replace")
     try:
         if arguments and not arguments[0].startswith("-"):
             _command(arguments[0])(arguments[1:])

@@ -154,7 +154,7 @@ def _percent(share: float | None) -> str:
 
 
 def _interval(low: float, high: float, digits: int, sign: str = "") -> str:
-    return "" if math.isnan(low + high) else f"{low:{sign}.{digits}f} … {high:{sign}.{digits}f}"
+    return "" if math.isnan(low + high) else f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
 
 
 def _cell(text: str) -> Text:

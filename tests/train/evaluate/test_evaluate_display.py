@@ -78,7 +78,7 @@ def test_published_rows_stand_below_one_s_own():
     assert published > lines.index(row)
     assert "protocol: RLLA-4K's 80 test rows, 71 of them with calls" in shown
     # Wilson's interval of 2 of 2: from 1 / (1 + z²/2).
-    assert re.search(r"all exact +│ 100.0 % │ +34.2 … 100.0 │ +2 ", shown)
+    assert re.search(r"all exact +│ 100.0 % │ +34.2 to 100.0 │ +2 ", shown)
     output = console()
     show(output, result, published=False)
     assert "Published" not in output.file.getvalue()
