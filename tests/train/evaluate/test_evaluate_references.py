@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 
 import gymnasium as gym
 import pytest
@@ -27,13 +28,17 @@ EXPECTED = {
         {"clean_utility": 0.0, "attack_success_rate": 0.0, "joint_accuracy": 0.0, "nrp": 0.0},
     ),
     "InjecAgent-v0": ({"asr_valid_total": 0.0, "valid_rate": 1.0}, {"valid_rate": 0.0, "asr_all_total": 0.0}),
+    "HumanEval-v0": ({"pass_at_1": 1.0, "executable": 1.0}, {"pass_at_1": 0.0}),
+    "MBPP-v0": ({"pass_at_1": 1.0, "executable": 1.0}, {"pass_at_1": 0.0}),
+    "LiveCodeBench-v0": ({"pass_at_1": 1.0, "executable": 1.0}, {"pass_at_1": 0.0}),
     "LeetCode-v0": ({"pass_at_1": 1.0, "executable": 1.0}, {"pass_at_1": 0.0, "executable": 0.0}),
 }
 ARGUMENTS = {
     "AgentDojo-v0": {"suites": ["banking"], "attacks": ["tool_knowledge"], "max_reference_turns": 3},
     "LeetCode-v0": {"efficiency": "off", "difficulty": "easy"},
 }
-TASKS = {"AgentDojo-v0": 1000, "ASB-v0": 1000, "LeetCode-v0": 4, "InjecAgent-v0": 40}
+CODE = ("LeetCode-v0", "HumanEval-v0", "MBPP-v0", "LiveCodeBench-v0")
+TASKS = {**dict.fromkeys(CODE, 4), "AgentDojo-v0": 1000, "ASB-v0": 1000, "InjecAgent-v0": 40}
 
 
 def opening_of(messages, tools):
@@ -56,6 +61,17 @@ def references(name):
     return known
 
 
+def answering(known):
+    """An answer to every request: the right text of its turn."""
+
+    def right(body):
+        texts = known[opening_of(body["messages"], body.get("tools", []))]
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        return 200, completion(texts[turn])
+
+    return right
+
+
 def evaluated(name, path, answer, *arguments):
     with serving(answer) as served:
         given = ["--env", name, "--env-args", json.dumps(ARGUMENTS.get(name, {})), "--tasks", str(TASKS.get(name, 12))]
@@ -68,16 +84,9 @@ def evaluated(name, path, answer, *arguments):
 def test_right_answers_score_everything_and_empty_ones_nothing(name, tmp_path, capsys):
     if name == "AgentDojo-v0" and importlib.util.find_spec("agentdojo") is None:
         pytest.skip("agentdojo is not installed")
-    known = references(name)
-
-    def right(body):
-        texts = known[opening_of(body["messages"], body.get("tools", []))]
-        turn = sum(message["role"] == "assistant" for message in body["messages"])
-        return 200, completion(texts[turn])
-
     perfect, nothing = EXPECTED[name]
     more = ["--efficiency"] if name == "LeetCode-v0" else []
-    found = evaluated(name, tmp_path / "right.json", right, *more)
+    found = evaluated(name, tmp_path / "right.json", answering(references(name)), *more)
     assert found.notes == ()
     assert {measure: found.summary[measure] for measure in perfect} == pytest.approx(perfect)
     assert all(sample.scored for sample in found.samples)
@@ -91,3 +100,20 @@ def test_right_answers_score_everything_and_empty_ones_nothing(name, tmp_path, c
     assert main(["compare", str(tmp_path / "nothing.json"), str(tmp_path / "right.json")]) == 0
     shown = capsys.readouterr().out
     assert "McNemar" in shown or "sign flip" in shown
+
+
+def test_the_code_average_spans_the_four_benchmarks_of_one_call(tmp_path, capsys):
+    known, path = {}, tmp_path / "r.json"
+    for name in CODE:
+        known |= references(name)
+    # One of the four is answered with nothing.
+    lost = references("MBPP-v0")
+    known |= dict.fromkeys(lost, ("",))
+    chosen = [word for name in CODE for word in ("--env", name)]
+    options = ["--env-args", f"LeetCode-v0={json.dumps(ARGUMENTS['LeetCode-v0'])}", "--tasks", "2", "--quiet"]
+    with serving(answering(known)) as served:
+        assert main([*chosen, *options, "--server", served.url, "--output", str(path)]) == 0
+    assert read_result(path).aggregates == {"code_average": pytest.approx(0.75)}
+    row = next(line for line in capsys.readouterr().out.splitlines() if "here: m" in line)
+    # Table 1: Eff. and Exec., then the four, then their mean.
+    assert re.findall(r"\d+\.\d+|-", row) == ["-", "100.00", "100.00", "100.00", "0.00", "100.00", "75.00"]
