@@ -88,6 +88,10 @@ class Journal:
         if not isinstance(found, dict):
             raise UsageError(f"{self.path} is no journal of an evaluation: choose another --output")
         differing = differences(found, header)
+        if differing and len(lines) == 2:  # nothing was finished under the other settings: they may have been a slip
+            self._file.truncate(0)
+            self._write([header])
+            return
         if differing:
             raise UsageError(
                 f"{self.path} holds an evaluation with {'; '.join(differing)}: choose another --output, or the same "

@@ -144,6 +144,11 @@ def test_other_settings_do_not_touch_what_is_there(whole, tmp_path, capsys):
     path.with_name("r.jsonl").write_bytes(whole.with_name("r.jsonl").read_bytes()[:2000])
     assert run(*SAMPLED, "--seed", "1", "--output", str(path)) == 2
     assert "r.jsonl holds an evaluation with seed 0, not 1" in capsys.readouterr().err
+    # Settings under which nothing was finished hold nobody up.
+    first = path.with_name("r.jsonl").read_bytes().split(b"\n")[0]
+    path.with_name("r.jsonl").write_bytes(first + b"\n")
+    assert run(*SAMPLED, "--seed", "1", "--output", str(path)) == 0
+    assert read_result(path).settings["seed"] == 1
 
 
 def test_another_model_under_the_same_name_is_not_mixed_in(tmp_path, capsys):
