@@ -136,7 +136,7 @@ class CodeEvaluationEnv(MultiRewardEnv):
         self._verdict = verdict
         compiles, runs, passes = stages(verdict)
         status = str(verdict.outcome) if verdict.outcome is Ending.SYNTAX_ERROR else status_of(verdict)
-        if exercise.faulty and passes == passes and compiles:
+        if exercise.faulty and compiles == 1.0:
             runs, passes, status = 0.0, 0.0, FAULTY
         values = {
             "format": float(exercise.well_formed(found)),

@@ -1,6 +1,6 @@
 """`corrgrpo/MBPP-v0`: write a short program that satisfies the tests shown; for evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,18 @@ from corrgrpo_envs.sandbox import Check, Limits, Sandbox, Verdict
 from corrgrpo_envs.tasks import Task
 
 PLACEHOLDERS: Mapping[str, str] = {"statement": "what is asked", "tests": "the tests, one a line"}
-HARNESSES = ("corrected", "published")
+
+
+def _every_row(row: MBPPRow) -> bool:
+    return True
+
+
+def _as_published(row: MBPPRow) -> bool:
+    return row.judged_as_published
+
+
+# Which rows an evaluation can judge.
+HARNESSES: Mapping[str, Callable[[MBPPRow], bool]] = {"corrected": _every_row, "published": _as_published}
 
 _SYSTEM = """\
 You write Python programs. Write one whole program for the user's task and nothing else: no code fence, no \
@@ -90,24 +101,26 @@ def make_env(
     load = partial(
         exercises,
         variant=chosen("variant", variant, VARIANTS),
-        published=chosen("harness", harness, HARNESSES) == "published",
+        judged=HARNESSES[chosen("harness", harness, HARNESSES)],
     )
     return CodeEvaluationEnv(load=load, placeholders=PLACEHOLDERS, time_limit=time_limit, **options)
 
 
-def exercises(dataset: str, variant: str = "full", *, published: bool = False) -> Exercises:
+def exercises(
+    dataset: str, variant: str = "full", judged: Callable[[MBPPRow], bool] = HARNESSES["corrected"]
+) -> Exercises:
     """Read all exercises.
 
     Args:
         dataset: `"builtin"`, a file, a folder with the published files, or a hub id such as
             `"google-research-datasets/mbpp"`.
         variant: of `VARIANTS`.
-        published: mark what the published evaluation can't judge as faulty.
+        judged: whether a row can be judged; others are faulty.
 
     Raises:
         DatasetError: naming file, row and field.
     """
     return tuple(
-        Task(task.id, task.split, MBPPExercise(task.data, faulty=published and not task.data.judged_as_published))
+        Task(task.id, task.split, MBPPExercise(task.data, faulty=not judged(task.data)))
         for task in rows(dataset, variant)
     )

@@ -97,7 +97,7 @@ def test_efficiency_counts_pairs_of_right_programs():
     problem = CodeProblem("Sum 1 to n.", "", "", "import math\n", test, "Solution().total", completion=slow)
     unanswerable = CodeProblem("Sum 1 to n.", "", "", "import math\n", test, "Solution().total")
     fast, wrong = solution("return n * (n + 1) // 2"), solution("return n")
-    slower = solution("return sum([i for i in range(n + 1) for _ in range(2)]) // 2")
+    slower = solution("return sum(i for i in range(n + 1) for _ in range(8)) // 8")
     answers = [(problem, fast), (problem, slower), (problem, wrong), (problem, ""), (unanswerable, fast)]
     found = efficiency(answers, rounds=2)
     assert (found["efficiency"], found["efficiency_count"]) == (0.5, 2.0)
