@@ -27,7 +27,7 @@ def show(console: Console, result: Result, *, published: bool = True) -> None:
         console.print(_environment_table(result, one))
         for note in one.notes:
             _line(console, f"note: {note}")
-    chosen = [f"{name} {result.settings[name]}" for name in _SETTINGS if result.settings.get(name) is not None]
+    chosen = [f"{name} {result.settings[name]}" for name in _SETTINGS if result.settings.get(name) not in (None, "")]
     _line(console, f"settings: {', '.join(chosen)}")
     for name, value in result.aggregates.items():
         _line(console, f"{_AGGREGATES.get(name, name)}: {_percent(value)} %")
