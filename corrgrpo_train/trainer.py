@@ -210,6 +210,7 @@ class Trainer:
         timings["tokens_per_second/update"] = metrics["tokens/trained"] / timings["seconds/update"]
         self.tracker.log(step, metrics)
         self.tracker.log_timings(step, timings)
+        self.tracker.log_episodes(step, names, episodes)
         first = episodes[: config.transcripts_per_step]
         self.tracker.log_transcripts(step, transcripts(first, advantages, self.tokenizer))
         self.console.step(step, metrics, timings)
