@@ -26,8 +26,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .decoder import Decoder
+from .encoder import Encoder
 from .frames import Channel, ClosedError, FrameBuffer, framed
-from .values import Bounds, Decoder, Encoder, Own, TooLargeError, UnsupportedError, all_scalar, node_classes
+from .own import Own
+from .values import Bounds, TooLargeError, UnsupportedError, all_scalar, node_classes
 
 _MESSAGE = 500
 _REPEATS = 30
