@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NODE_CLASSES = ("ListNode", "TreeNode", "Node")
-NODE_FIELDS = ("val", "next", "left", "right", "random", "prev", "child", "children", "neighbors")
+NODE_FIELDS = ("val", "data", "next", "left", "right", "random", "prev", "child", "children", "neighbors")
 SCALARS = frozenset((type(None), bool, int, float, str, bytes, complex, range))
 
 
