@@ -18,7 +18,6 @@ from corrgrpo_train.config import (
     SECTIONS,
     Config,
     complete,
-    expected,
     field_docs,
     field_types,
     read_settings,
@@ -28,6 +27,7 @@ from corrgrpo_train.config import (
 )
 from corrgrpo_train.config_checks import check_values, validate
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.setting_types import expected
 from corrgrpo_train.torchrun import is_first_to_fail, torchrun_rank
 from corrgrpo_train.tracking import holds_run
 
