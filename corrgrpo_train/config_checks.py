@@ -262,7 +262,7 @@ def check_weighting(config: Config, components: Sequence[str]) -> None:
     from corrgrpo_train.weighting import WEIGHTINGS, make_rule
     from corrgrpo_train.weighting.weighting import check_components
 
-    _import_module("weighting", config.weighting)
+    import_registering("weighting", config.weighting)
     _one_of("weighting", config.weighting_name, WEIGHTINGS)
     try:
         rule = make_rule(config.weighting_name, config.weighting_args)
@@ -276,7 +276,7 @@ def check_weighting(config: Config, components: Sequence[str]) -> None:
         raise UsageError(f"weighting {config.weighting!r} needs the whole model in one process: use --sharding none")
 
 
-def _import_module(what: str, name: str) -> None:
+def import_registering(what: str, name: str) -> None:
     """Import the module before the colon, which registers the name after it."""
     module = name.rpartition(":")[0]
     if module:
@@ -295,7 +295,7 @@ def check_algorithm(config: Config) -> None:
     from corrgrpo_train.advantages import ESTIMATORS, estimate
     from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES
 
-    _import_module("method", config.method)
+    import_registering("method", config.method)
     _one_of("method", config.method_name, ESTIMATORS)
     _one_of("objective", config.objective, OBJECTIVES)
     _check_objective_options(config)
