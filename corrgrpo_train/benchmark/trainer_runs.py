@@ -15,7 +15,7 @@ from corrgrpo_train.benchmark.processes import Job, run_jobs
 from corrgrpo_train.checkpoint import latest_checkpoint
 from corrgrpo_train.config import Config, results_of, to_yaml
 from corrgrpo_train.config_checks import validate
-from corrgrpo_train.report.curves import Run, read_run
+from corrgrpo_train.report.runs import Run, read_run
 
 RESULT = "result.json"
 
@@ -86,7 +86,9 @@ def run_with_trainer(
     missing = {job.config.model for row in runs for job in row if not _is_done(job.folder)}
     needed = [job for job in starts.values() if str(_policy(job.folder)) in missing]
     run_jobs([job for job in needed if not _policy(job.folder).is_dir()], jobs, "warm starts", show=show)
-    run_jobs([job for row in runs for job in row if not _is_done(job.folder)], jobs, "runs", show=show)
+    # Seed by seed: what is done after an interruption can be compared.
+    by_seed = [job for jobs_of_seed in zip(*runs, strict=True) for job in jobs_of_seed]
+    run_jobs([job for job in by_seed if not _is_done(job.folder)], jobs, "runs", show=show)
     return [_measured(plan, place, row) for place, row in enumerate(runs)]
 
 
