@@ -134,8 +134,9 @@ def _front(
         axes.plot(*at, "o", color=_color(number), markersize=5)
         if row["on_front"]:
             axes.plot(*at, "o", color=_color(number), markersize=10, markerfacecolor="none")
-    for name, label in zip(known[:2], (axes.set_xlabel, axes.set_ylabel), strict=True):
-        label(_plain(name.removeprefix("components/").removesuffix("/final")), fontsize=8)
+    first, second = (_plain(name.removeprefix("components/").removesuffix("/final")) for name in known[:2])
+    axes.set_xlabel(first, fontsize=8)
+    axes.set_ylabel(second, fontsize=8)
 
 
 Plot = Callable[["Axes", Rows, Sequence[Measured], Sequence[str], Mapping[str, Any]], None]

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments after the program's name; None takes them from `sys.argv`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.stdout.write(run(arguments))
         return 0
@@ -50,8 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UsageError, argparse.ArgumentError) as error:
         if "--traceback" in arguments:
             raise
-        _say(f"error: {error}")
+        _say("error: " + " ".join(str(error).split()))
         return 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -181,9 +183,7 @@ def _on_model(
                 _say(note)
             told.update(notes)
         configs.append(row)
-    return run_with_trainer(
-        plan, configs, folder, jobs=own.jobs, keep_policies=own.keep_policies, show=not own.quiet
-    )
+    return run_with_trainer(plan, configs, folder, jobs=own.jobs, keep_policies=own.keep_policies, show=not own.quiet)
 
 
 def _config(

@@ -18,9 +18,9 @@ NOT_COMPARED = ("kl", "step_size", "sampled_reward")
 def compare(measured: Sequence[Measured], baseline: str, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Compare methods at every point of the sweep.
 
-    For each quantity: its final value, and the area under its curve (the mean over the course of training), both as means
-    over seeds with intervals; and the paired difference from the baseline method under the same objective, with the
-    probability of a sign-flip test. Holm's correction is over all differences of one quantity, those of all sweep
+    For each quantity: its final value, and the area under its curve (the mean over the course of training), both as
+    means over seeds with intervals; and the paired difference from the baseline method under the same objective, with
+    the probability of a sign-flip test. Holm's correction is over all differences of one quantity, those of all sweep
     points and objectives included.
 
     Args:

@@ -34,7 +34,10 @@ def write_comparison_page(comparison: Mapping[str, Any], measured: Sequence[Meas
         path,
         Page(
             title=f"Comparison on {comparison.get('env', 'an environment')}",
-            notes=[*tables.notes(comparison).splitlines(), *([comparison["command"]] if "command" in comparison else [])],
+            notes=[
+                *tables.notes(comparison).splitlines(),
+                *([comparison["command"]] if "command" in comparison else []),
+            ],
             sections=sections,
             views=[View(name=VIEW, title="Methods", legend=list(colors.items()))],
         ),
@@ -55,9 +58,7 @@ def _section(
     ]
     names = ["reward", *(f"components/{name}" for name in comparison["components"]), "entropy"]
     charts = [_differences(comparison, condition, labels, colors)]
-    charts += [
-        _curve(name, cells, labels, colors) for name in names if all(name in cell.curves for cell in cells)
-    ]
+    charts += [_curve(name, cells, labels, colors) for name in names if all(name in cell.curves for cell in cells)]
     if len(comparison["components"]) > 1:
         charts.append(_front(comparison, condition, labels, colors))
     return Section(title=title_of(condition) or "All methods", tables=shown, charts=charts)
@@ -102,7 +103,11 @@ def _differences(
         one = row["differences"].get("reward/area")
         if one is None:
             continue
-        ends = {} if one["low"] is None else {"array": [one["high"] - one["mean"]], "arrayminus": [one["mean"] - one["low"]]}
+        ends = (
+            {}
+            if one["low"] is None
+            else {"array": [one["high"] - one["mean"]], "arrayminus": [one["mean"] - one["low"]]}
+        )
         traces.append(
             {
                 **_named(label),

@@ -168,7 +168,9 @@ def swept(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, An
     for name, value in sorted(point.items(), key=lambda item: item[0] == "scale"):
         owner, dot, key = name.partition(".")
         if name in RESERVED:
-            raise UsageError(f"sweep {name!r}: this is not swept; methods, objectives and seeds have flags of their own")
+            raise UsageError(
+                f"sweep {name!r}: this is not swept; methods, objectives and seeds have flags of their own"
+            )
         if dot and owner in mappings and key:
             merged[owner] = {**merged.get(owner, {}), key: value}
         elif name in types:
@@ -181,7 +183,8 @@ def swept(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, An
             if allowed is not None and name not in allowed:
                 near = suggestion(name, [*types, *allowed])
                 raise UsageError(
-                    f"sweep {name!r} is neither a setting nor an argument of the environment ({', '.join(allowed)}).{near}"
+                    f"sweep {name!r} is neither a setting nor an argument of the environment "
+                    f"({', '.join(allowed)}).{near}"
                 )
             merged["env_args"] = {**merged.get("env_args", {}), name: value}
     return merged

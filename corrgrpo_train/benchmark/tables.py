@@ -18,12 +18,15 @@ def text_tables(comparison: Mapping[str, Any]) -> str:
 
 
 def tables(comparison: Mapping[str, Any]) -> list[tuple[str, Table]]:
-    """Title and table: values and differences of every condition."""
+    """Title and table: values and differences of every condition, first of the reward, then of its components."""
+    groups = {"": overall(comparison), "components, ": by_component(comparison)}
+    level, baseline = f"{comparison['confidence']:.0%}", comparison["baseline"]
     found = []
     for condition in comparison["conditions"]:
-        where = title_of(condition) or comparison.get("env", "")
-        found.append((f"{where}: values (mean [{comparison['confidence']:.0%} interval])", _values(comparison, condition)))
-        found.append((f"{where}: differences from {comparison['baseline']}", _differences(comparison, condition)))
+        where = title_of(condition) or comparison.get("env", "all methods")
+        for kind, measures in groups.items():
+            found.append((f"{where}: {kind}mean [{level} interval]", _values(comparison, condition, measures)))
+            found.append((f"{where}: {kind}difference from {baseline}", _differences(comparison, condition, measures)))
     return found
 
 
@@ -31,22 +34,26 @@ def notes(comparison: Mapping[str, Any]) -> str:
     """What a reader must know to read the tables."""
     count = len(comparison["seeds"])
     lines = [
-        f"{count} seeds, paired. area: mean over the course of training. * differs at {LEVEL:.0%} after Holm's correction "
-        "over all differences of the same quantity.",
-        "hypervolume: share of the box between the worst and the best seen here. front: on the Pareto front of mean final "
-        "components, and in what share of resamples.",
+        f"{count} seeds, paired. area: mean over the course of training. * differs at {LEVEL:.0%} after Holm's "
+        "correction over all differences of the same quantity.",
+        "hypervolume: share of the box between the worst and the best seen here. front: on the Pareto front of mean "
+        "final components, and in what share of resamples.",
     ]
     if count < 6:
         lines.append(f"With {count} seeds no difference can reach {LEVEL:.0%}: intervals are Student's, and wide.")
     return "\n".join(lines) + "\n"
 
 
-def shown_measures(comparison: Mapping[str, Any]) -> list[str]:
-    """The quantities that tables have columns for, in order."""
-    components = [f"components/{name}" for name in comparison["components"]]
-    wanted = [f"{name}/{what}" for name in ("reward", *components) for what in ("final", "area")]
+def overall(comparison: Mapping[str, Any]) -> list[str]:
+    """The quantities of the first table."""
+    wanted = ("reward/final", "reward/area", "entropy/final", "hypervolume/final")
+    return [name for name in wanted if name in comparison["measures"]]
+
+
+def by_component(comparison: Mapping[str, Any]) -> list[str]:
+    """The quantities of the second table: components, and the environment's own metrics."""
+    wanted = [f"components/{name}/{what}" for name in comparison["components"] for what in ("final", "area")]
     wanted += [name for name in comparison["measures"] if name.startswith("metrics/") and name.endswith("/final")]
-    wanted += ["entropy/final", "hypervolume/final"]
     return [name for name in wanted if name in comparison["measures"]]
 
 
@@ -76,27 +83,23 @@ def star(one: Mapping[str, Any]) -> str:
     return "*" if one["p_holm"] < LEVEL else ""
 
 
-def _values(comparison: Mapping[str, Any], condition: Mapping[str, Any]) -> Table:
-    measures, objectives = shown_measures(comparison), objectives_of(comparison)
+def _values(comparison: Mapping[str, Any], condition: Mapping[str, Any], measures: Sequence[str]) -> Table:
+    objectives = objectives_of(comparison)
     table = [["method", *map(heading, measures), "front"]]
     for row in condition["rows"]:
         front = "–" if row["on_front"] is None else f"{'yes' if row['on_front'] else 'no'} ({row['front_share']:.0%})"
-        cells = [interval(row["values"].get(measure)) for measure in measures]
-        table.append([label_of(row, objectives), *cells, front])
+        table.append([label_of(row, objectives), *(interval(row["values"].get(name)) for name in measures), front])
     return table
 
 
-def _differences(comparison: Mapping[str, Any], condition: Mapping[str, Any]) -> Table:
-    measures, objectives = shown_measures(comparison), objectives_of(comparison)
+def _differences(comparison: Mapping[str, Any], condition: Mapping[str, Any], measures: Sequence[str]) -> Table:
+    objectives = objectives_of(comparison)
     table = [["method", *map(heading, measures), "p of reward area"]]
     for row in condition["rows"]:
-        if not row["differences"]:
-            continue
-        cells = []
-        for measure in measures:
-            one = row["differences"].get(measure)
-            cells.append("–" if one is None else interval(one, star(one)))
-        table.append([label_of(row, objectives), *cells, f"{row['differences']['reward/area']['p_holm']:.2g}"])
+        if row["differences"]:
+            found = [row["differences"].get(name) for name in measures]
+            cells = ["–" if one is None else interval(one, star(one)) for one in found]
+            table.append([label_of(row, objectives), *cells, f"{row['differences']['reward/area']['p_holm']:.2g}"])
     return table
 
 

@@ -138,13 +138,15 @@ def _is_done(folder: Path) -> bool:
 
 
 def _curves(run: Run) -> dict[str, Points]:
-    """Held-out results from before the first step on; sampled ones as `sampled/…`, and alone where none were held out."""
+    """Held-out results from before the first step on; where none were held out, sampled ones."""
     phases = ("warm_start", "train") if run.series("validation/reward", ("warm_start",)) else ("base", "train")
-    held_out = {name: run.series(f"validation/{name}", phases) for name in run.names("validation/")}
-    sampled = {"reward": run.series("reward/mean")}
-    sampled |= {f"components/{name}": run.series(f"components/{name}/mean") for name in run.names("components/", "/mean")}
+    held_out: dict[str, Points] = {name: run.series(f"validation/{name}", phases) for name in run.names("validation/")}
+    sampled: dict[str, Points] = {"reward": run.series("reward/mean")}
+    sampled |= {
+        f"components/{name}": run.series(f"components/{name}/mean") for name in run.names("components/", "/mean")
+    }
     sampled |= {f"metrics/{name}": run.series(f"metrics/{name}") for name in run.names("metrics/")}
-    curves = held_out or sampled
+    curves: dict[str, Points] = held_out or sampled
     curves = {name: points for name, points in curves.items() if not name.endswith("failed")}
     return curves | {
         "sampled_reward": sampled["reward"],

@@ -49,8 +49,9 @@ class Trial:
 def bandit_part(folder: Path, jobs: int, *, show: bool = True, panels: Sequence[Panel] = PANELS) -> dict[str, Any]:
     """Tune, compare, and return the numbers of the page.
 
-    What is reported is the share of the gain that was to be had: 0 for the policy before training, 100 for one that always
-    pulls the arm of the largest expected total. `area` is its mean over the course of training, `final` its last value.
+    What is reported is the share of the gain that was to be had: 0 for the policy before training, 100 for one that
+    always pulls the arm of the largest expected total. `area` is its mean over the course of training, `final` its last
+    value.
     """
     rates = tuned({(panel, method): () for panel in panels for method in TUNED}, folder, jobs, show)
     trials: dict[Trial, None] = {}
@@ -60,7 +61,7 @@ def bandit_part(folder: Path, jobs: int, *, show: bool = True, panels: Sequence[
         for method in SAME:
             trials[Trial(panel, method, rates[panel, "grpo"], SEEDS)] = None
     runs = results(trials, folder, jobs, show, "comparison")
-    found = []
+    found: list[dict[str, Any]] = []
     for panel in panels:
         own = {method: runs[own_trial(panel, method, rates)] for method in (*TUNED, *CONTROLS)}
         same = {method: runs[Trial(panel, method, rates[panel, "grpo"], SEEDS)] for method in SAME}
@@ -104,9 +105,7 @@ def tuned(
     }
 
 
-def results(
-    trials: Iterable[Trial], folder: Path, jobs: int, show: bool, what: str
-) -> dict[Trial, Measured]:
+def results(trials: Iterable[Trial], folder: Path, jobs: int, show: bool, what: str) -> dict[Trial, Measured]:
     """Run the trials, or read them."""
     distinct = list(dict.fromkeys(trials))
     measured = run_on_table([trial.cell for trial in distinct], folder, jobs=jobs, show=show, what=what)

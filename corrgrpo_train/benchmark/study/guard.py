@@ -1,5 +1,6 @@
 """The study of CorrGRPO's guard: the smallest sum of correlations that it divides by."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,15 @@ def guard_part(folder: Path, jobs: int, *, show: bool = True) -> dict[str, Any]:
         key: max(some, key=lambda trial: float(gained(trial.panel, runs[trial], "area").mean())).rate
         for key, some in grid.items()
     }
-    kinds = {"own": lambda panel, guard: rates[panel, guard], "same": lambda panel, _: rates[panel, DEFAULT]}
+    kinds: dict[str, Callable[[Panel, float], float]] = {
+        "own": lambda panel, guard: rates[panel, guard],
+        "same": lambda panel, _: rates[panel, DEFAULT],
+    }
     trials = [
-        _trial(panel, guard, rate(panel, guard), SEEDS) for panel in panels for guard in GUARDS for rate in kinds.values()
+        _trial(panel, guard, rate(panel, guard), SEEDS)
+        for panel in panels
+        for guard in GUARDS
+        for rate in kinds.values()
     ]
     final = results(trials, folder, jobs, show, "guard: comparison")
     found = []
