@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -159,7 +160,9 @@ def _trained(cells: Mapping[int, BanditCell], jobs: int) -> Iterator[tuple[int, 
         for place, one in cells.items():
             yield place, train_cell(one)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    # An interrupt at the keyboard reaches all processes: this one alone answers it.
+    quiet = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), **quiet) as pool:
         futures = {pool.submit(train_cell, one): place for place, one in cells.items()}
         try:
             for future in as_completed(futures):

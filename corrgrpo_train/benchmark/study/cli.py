@@ -5,17 +5,19 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from corrgrpo_train.benchmark.study.bandit import bandit_part
 from corrgrpo_train.benchmark.study.guard import guard_part
 from corrgrpo_train.benchmark.study.pages import renewed
-from corrgrpo_train.benchmark.study.rlla import rlla_part
+from corrgrpo_train.benchmark.study.rlla import SEEDS, rlla_part
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.run_lock import RunLock
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {"bandit": bandit_part, "guard": guard_part, "rlla": rlla_part}
+"""Each from its folder, the number of processes and whether to show progress to the numbers of the page."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,21 +31,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--jobs", type=int, default=2, help="processes at a time; each has one thread")
     flags.add_argument("--output", type=Path, default=Path("runs/study"), metavar="FOLDER", help="runs and results")
     flags.add_argument("--page", type=Path, metavar="FILE", help="renew the tables of this page: docs/study.md")
+    flags.add_argument("--rlla-seeds", type=int, default=SEEDS, help=f"runs per method of the model; default: {SEEDS}")
     flags.add_argument("--quiet", action="store_true", help="show no progress")
     own = flags.parse_args(argv)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if own.jobs < 1:
             raise UsageError(f"jobs must be at least 1, not {own.jobs}")
+        parts = {**PARTS, "rlla": partial(rlla_part, seeds=own.rlla_seeds)}
         own.output.mkdir(parents=True, exist_ok=True)
         lock = RunLock(own.output)
         try:
             for part in own.parts:
-                numbers = PARTS[part](own.output / part, own.jobs, show=not own.quiet)
+                numbers = parts[part](own.output / part, own.jobs, show=not own.quiet)
                 (own.output / f"{part}.json").write_text(json.dumps(numbers) + "\n", encoding="utf-8")
                 sys.stdout.write(f"{own.output / part}.json\n")
                 if own.page is not None:
-                    (own.page.with_suffix("") / f"{part}.json").write_text(json.dumps(numbers) + "\n", encoding="utf-8")
+                    beside = own.page.with_suffix("")
+                    beside.mkdir(exist_ok=True)
+                    (beside / f"{part}.json").write_text(json.dumps(numbers) + "\n", encoding="utf-8")
             if own.page is not None:
                 own.page.write_text(renewed(own.page), encoding="utf-8")
         finally:

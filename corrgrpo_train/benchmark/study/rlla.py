@@ -1,6 +1,7 @@
 """The study on tool calls: short runs of a small language model, through the benchmark's command line."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from corrgrpo_train.benchmark import cli
 METHODS = ("corrgrpo", "grpo", "gdpo", "matched")
 SEEDS = 3
 SETTINGS = (
-    *("--env", "RLLA-v0", "--methods", ",".join(METHODS), "--seeds", str(SEEDS)),
+    *("--env", "RLLA-v0", "--methods", ",".join(METHODS)),
     # Settings that the machine's profile would choose are given: the same on every machine.
     *("--model", "default", "--device", "cpu", "--env-args.distractors", "0", "--env-args.kinds", '["single"]'),
     *("--steps", "6", "--groups-per-step", "4", "--group-size", "4", "--learning-rate", "3e-5"),
@@ -21,11 +22,12 @@ SETTINGS = (
 """One thread per run: results differ in their last bits with the number of threads, and two runs fit on two cores."""
 
 
-def rlla_part(folder: Path, jobs: int, *, show: bool = True) -> dict[str, Any]:
+def rlla_part(folder: Path, jobs: int, *, show: bool = True, seeds: int = SEEDS) -> dict[str, Any]:
     """Train the model under every method and return the comparison."""
     quiet = [] if show else ["--quiet"]
-    cli.run([*SETTINGS, "--jobs", str(jobs), "--output", str(folder), *quiet])
+    settings = [*SETTINGS, "--seeds", str(seeds)]
+    cli.run([*settings, "--jobs", str(jobs), "--output", str(folder), *quiet])
     comparison: dict[str, Any] = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
     # How many processes, and where: neither has a part in the results.
-    comparison["command"] = " ".join(["python -m corrgrpo_train.benchmark", *SETTINGS])
+    comparison["command"] = shlex.join(["python", "-m", "corrgrpo_train.benchmark", *settings])
     return comparison

@@ -90,9 +90,7 @@ def closed_testing(p_values):
     """Holm's procedure is closed testing with Bonferroni: a hypothesis falls if every set that holds it does."""
     count = len(p_values)
     sets = [s for size in range(1, count + 1) for s in itertools.combinations(range(count), size)]
-    return [
-        max(min(1.0, len(s) * min(p_values[k] for k in s)) for s in sets if place in s) for place in range(count)
-    ]
+    return [max(min(1.0, len(s) * min(p_values[k] for k in s)) for s in sets if place in s) for place in range(count)]
 
 
 @settings(max_examples=50, deadline=None)
