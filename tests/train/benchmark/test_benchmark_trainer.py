@@ -96,8 +96,8 @@ def _failing(folder: Path) -> list[str]:
 
 
 def test_wrong_settings_start_nothing(tmp_path, capsys):
-    assert cli.main([*ARGUMENTS, "--methods", "corrgrpo,gpdo", "--output", str(tmp_path)]) == 2
-    assert "Did you mean 'gdpo'" in capsys.readouterr().err
+    assert cli.main([*ARGUMENTS, "--methods", "grpo,corgrpo", "--output", str(tmp_path)]) == 2
+    assert "Did you mean 'corrgrpo'" in capsys.readouterr().err
     assert cli.main([*ARGUMENTS, "--sweep", "env_args.noise=0.1,-1", "--output", str(tmp_path)]) == 2
     assert "noise" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*"))
