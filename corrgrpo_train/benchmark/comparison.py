@@ -11,7 +11,7 @@ from corrgrpo_train.benchmark.measured import Measured, Values
 from corrgrpo_train.benchmark.statistics import CONFIDENCE, holm, mean_interval, sign_flip_p
 
 SCHEMA = 1
-NOT_COMPARED = ("kl", "step_size", "sampled_reward")
+NOT_COMPARED = ("kl", "step_size", "sampled_reward", "share_without_signal")
 """Curves that are shown and not tested."""
 
 

@@ -147,11 +147,12 @@ def _curves(run: Run) -> dict[str, Points]:
     }
     sampled |= {f"metrics/{name}": run.series(f"metrics/{name}") for name in run.names("metrics/")}
     curves: dict[str, Points] = held_out or sampled
-    curves = {name: points for name, points in curves.items() if not name.endswith("failed")}
+    curves = {name: points for name, points in curves.items() if name != "failed"}
     return curves | {
         "sampled_reward": sampled["reward"],
         "entropy": run.series("policy/entropy"),
         "step_size": run.series("estimator/advantage_mean_abs"),
+        "share_without_signal": run.series("estimator/share_without_signal"),
     }
 
 
