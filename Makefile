@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-docker test-vllm vllm-cpu check model setup clean
+.PHONY: help train test test-docker test-vllm test-package vllm-cpu check docs model setup clean
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -51,13 +51,21 @@ check: setup  ## Check style and types
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy --strict $(PACKAGES)
 
+test-package: setup  ## Build wheel and sdist, and try each in an empty environment outside the working tree
+	$(PIP) install build
+	$(BIN)/python tests/packaging/smoke.py --torch '$(TORCH)'
+
+docs: setup  ## Build the documentation site in docs/_build/html; every warning is an error
+	$(PIP) install -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
 model: $(VENV)/.train  ## Fetch the default policy into the user's cache
 	$(BIN)/python -m corrgrpo_train.models
 
 setup: $(VENV)/.dev  ## Install everything that tests and checks need
 
 clean:  ## Delete the environment and the tools' caches; runs stay
-	rm -rf $(VENV) $(VLLM) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # torch comes first and by itself, so that TORCH decides which build it is.
