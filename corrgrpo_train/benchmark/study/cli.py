@@ -12,7 +12,7 @@ from typing import Any
 from corrgrpo_train.benchmark.study.bandit import bandit_part
 from corrgrpo_train.benchmark.study.guard import guard_part
 from corrgrpo_train.benchmark.study.pages import renewed
-from corrgrpo_train.benchmark.study.rlla import SEEDS, rlla_part
+from corrgrpo_train.benchmark.study.rlla import METHODS, SEEDS, rlla_part
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.run_lock import RunLock
 
@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--jobs", type=int, default=2, help="processes at a time; each has one thread")
     flags.add_argument("--output", type=Path, default=Path("runs/study"), metavar="FOLDER", help="runs and results")
     flags.add_argument("--page", type=Path, metavar="FILE", help="renew the tables of this page: docs/study.md")
+    flags.add_argument("--rlla-methods", default=METHODS, help=f"methods that train the model; default: {METHODS}")
     flags.add_argument("--rlla-seeds", type=int, default=SEEDS, help=f"runs per method of the model; default: {SEEDS}")
     flags.add_argument("--quiet", action="store_true", help="show no progress")
     own = flags.parse_args(argv)
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if own.jobs < 1:
             raise UsageError(f"jobs must be at least 1, not {own.jobs}")
-        parts = {**PARTS, "rlla": partial(rlla_part, seeds=own.rlla_seeds)}
+        parts = {**PARTS, "rlla": partial(rlla_part, methods=own.rlla_methods, seeds=own.rlla_seeds)}
         own.output.mkdir(parents=True, exist_ok=True)
         lock = RunLock(own.output)
         try:

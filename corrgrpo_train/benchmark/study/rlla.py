@@ -7,10 +7,10 @@ from typing import Any
 
 from corrgrpo_train.benchmark import cli
 
-METHODS = ("corrgrpo", "grpo", "gdpo", "matched")
+METHODS = "corrgrpo,grpo,matched,gdpo,mo_grpo,shuffled"
 SEEDS = 3
 SETTINGS = (
-    *("--env", "RLLA-v0", "--methods", ",".join(METHODS)),
+    *("--env", "RLLA-v0"),
     # Settings that the machine's profile would choose are given: the same on every machine.
     *("--model", "default", "--device", "cpu", "--env-args.distractors", "0", "--env-args.kinds", '["single"]'),
     *("--steps", "6", "--groups-per-step", "4", "--group-size", "4", "--learning-rate", "3e-5"),
@@ -22,10 +22,12 @@ SETTINGS = (
 """One thread per run: results differ in their last bits with the number of threads, and two runs fit on two cores."""
 
 
-def rlla_part(folder: Path, jobs: int, *, show: bool = True, seeds: int = SEEDS) -> dict[str, Any]:
+def rlla_part(
+    folder: Path, jobs: int, *, show: bool = True, methods: str = METHODS, seeds: int = SEEDS
+) -> dict[str, Any]:
     """Train the model under every method and return the comparison."""
     quiet = [] if show else ["--quiet"]
-    settings = [*SETTINGS, "--seeds", str(seeds)]
+    settings = [*SETTINGS, "--methods", methods, "--seeds", str(seeds)]
     cli.run([*settings, "--jobs", str(jobs), "--output", str(folder), *quiet])
     comparison: dict[str, Any] = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
     # How many processes, and where: neither has a part in the results.
