@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from corrgrpo_envs.synthetic import CorrelatedBandit
+from corrgrpo_train.advantages import ESTIMATORS
 from corrgrpo_train.bandit_policy import train_bandit
 from corrgrpo_train.benchmark.fingerprint import fingerprint
 from corrgrpo_train.benchmark.measured import Curve, Measured
@@ -109,9 +110,14 @@ def run_on_table(
     Raises:
         UsageError: for wrong settings, before anything is trained.
     """
+    files: list[Path | None] = []
     for one in cells:
-        _check(one)
-    files = [_file(one, folder) for one in cells]
+        import_registering("method", one.cell.method)
+        known = one.cell.method_name in ESTIMATORS
+        path = _file(one, folder) if folder is not None and known else None
+        if path is None or not path.is_file():
+            _check(one)
+        files.append(path)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     missing = [place for place, path in enumerate(files) if path is None or not path.is_file()]
@@ -174,7 +180,6 @@ def _trained(cells: Mapping[int, BanditCell], jobs: int) -> Iterator[tuple[int, 
 
 def _check(one: BanditCell) -> None:
     """Train nothing, so that whatever is wrong with the settings is said now."""
-    import_registering("method", one.cell.method)
     arguments = {**one.arguments, "seeds": list(one.seeds[:1])}
     for name in ("steps", "groups_per_step", "group_size", "updates_per_rollout"):
         value = arguments.get(name, 1)
@@ -190,9 +195,7 @@ def _check(one: BanditCell) -> None:
         raise UsageError(f"{one.cell.label}: {first_line(error)}") from None
 
 
-def _file(one: BanditCell, folder: Path | None) -> Path | None:
-    if folder is None:
-        return None
+def _file(one: BanditCell, folder: Path) -> Path:
     mark = fingerprint(one.arguments, one.cell.method_name)
     return folder / f"{one.cell.file_name}-{mark}.json"
 
