@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,9 +64,20 @@ def mean_interval(values: ArrayLike, confidence: float = CONFIDENCE, resamples: 
     return Interval(mean, float(low), float(high), count)
 
 
+@lru_cache(maxsize=4)
 def resampled(count: int, resamples: int, seed: int = 0) -> NDArray[np.float64]:
     """How often each of `count` values is drawn in each resample with replacement, shape (resamples, count)."""
-    return np.random.default_rng(seed).multinomial(count, [1 / count] * count, size=resamples).astype(np.float64)
+    drawn = np.random.default_rng(seed).multinomial(count, [1 / count] * count, size=resamples).astype(np.float64)
+    drawn.flags.writeable = False
+    return drawn
+
+
+@lru_cache(maxsize=2)
+def _signs(count: int, resamples: int) -> NDArray[np.float64]:
+    """Random signs, shape (resamples, count)."""
+    signs = np.random.default_rng(0).integers(0, 2, (resamples, count)) * 2.0 - 1.0
+    signs.flags.writeable = False
+    return signs
 
 
 def sign_flip_p(differences: ArrayLike, resamples: int = 99_999) -> float:
@@ -85,8 +97,7 @@ def sign_flip_p(differences: ArrayLike, resamples: int = 99_999) -> float:
     if count <= MOST_TO_ENUMERATE:
         patterns = (np.arange(1 << count)[:, None] >> np.arange(count)) & 1
         return float(np.mean(np.abs((2 * patterns - 1) @ data) >= observed - tolerance))
-    signs = np.random.default_rng(0).integers(0, 2, (resamples, count)) * 2 - 1
-    reached = int(np.sum(np.abs(signs @ data) >= observed - tolerance))
+    reached = int(np.sum(np.abs(_signs(count, resamples) @ data) >= observed - tolerance))
     return (1 + reached) / (1 + resamples)
 
 
