@@ -1,6 +1,6 @@
 """The study on `CorrelatedBandit`: every method at its best learning rate, all at one, and two controls."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def bandit_part(folder: Path, jobs: int, *, show: bool = True, panels: Sequence[
 
     What is reported is the share of the gain that was to be had: 0 for the policy before training, 100 for one that
     always pulls the arm of the largest expected total. `area` is its mean over the course of training, `final` its last
-    value.
+    value. `balanced` is the area where the total is not weighted: every component counts in units of its scale.
     """
     rates = tuned({(panel, method): () for panel in panels for method in TUNED}, folder, jobs, show)
     trials: dict[Trial, None] = {}
@@ -80,7 +80,7 @@ def bandit_part(folder: Path, jobs: int, *, show: bool = True, panels: Sequence[
             }
         )
     for kind in ("own", "same"):
-        for measure in ("area", "final"):
+        for measure in MEASURES:
             correct([one[kind]["differences"][m][measure] for one in found for m in one[kind]["differences"]])
     return {"schema": 1, "seeds": len(SEEDS), "tuning_seeds": len(TUNING_SEEDS), "panels": found}
 
@@ -122,11 +122,38 @@ def gained(panel: Panel, run: Measured, which: str) -> Values:
 
 def best_reward(panel: Panel) -> float:
     """Mean over tasks of the largest expected total of an arm."""
+    bandit = _bandit(panel)
+    return _best(bandit, np.array([component.weight for component in bandit.reward_spec]))
+
+
+def balanced(panel: Panel, run: Measured) -> Values:
+    """The area as in `gained`, of the sum of components in units of their scales."""
+    bandit = _bandit(panel)
+    weights = 1 / np.array(bandit.scales)
+    names = [f"components/{component.name}" for component in bandit.reward_spec]
+    start, area = (
+        np.stack([getattr(run.curves[name], which) for name in names], axis=-1) @ weights for which in ("first", "area")
+    )
+    share: Values = 100 * (area - start) / (_best(bandit, weights) - start)
+    return share
+
+
+def _bandit(panel: Panel) -> CorrelatedBandit:
     cell = Trial(panel, "corrgrpo", 1.0, (0,)).cell
-    bandit = CorrelatedBandit(**{"split": "all", **cell.arguments["env_args"]})
+    return CorrelatedBandit(**{"split": "all", **cell.arguments["env_args"]})
+
+
+def _best(bandit: CorrelatedBandit, weights: Values) -> float:
     levels = np.array([task.data for task in bandit.tasks])
-    weights = np.array([component.weight for component in bandit.reward_spec])
     return float((bandit.means(levels) @ weights).max(axis=1).mean())
+
+
+MEASURES: dict[str, Callable[[Panel, Measured], Values]] = {
+    "area": lambda panel, run: gained(panel, run, "area"),
+    "final": lambda panel, run: gained(panel, run, "final"),
+    "balanced": balanced,
+}
+"""What is reported, by name."""
 
 
 def correct(differences: Sequence[dict[str, Any]]) -> None:
@@ -136,7 +163,7 @@ def correct(differences: Sequence[dict[str, Any]]) -> None:
 
 
 def _compared(panel: Panel, runs: Mapping[str, Measured]) -> dict[str, Any]:
-    values = {method: {w: gained(panel, run, w) for w in ("area", "final")} for method, run in runs.items()}
+    values = {method: {w: measure(panel, run) for w, measure in MEASURES.items()} for method, run in runs.items()}
     return {
         "values": {m: {w: rounded(mean_interval(v).to_json()) for w, v in some.items()} for m, some in values.items()},
         # CorrGRPO less the other: above 0 where CorrGRPO is better.

@@ -12,7 +12,7 @@ from typing import Any
 from corrgrpo_train.benchmark.study.bandit import bandit_part
 from corrgrpo_train.benchmark.study.guard import guard_part
 from corrgrpo_train.benchmark.study.pages import renewed
-from corrgrpo_train.benchmark.study.rlla import METHODS, SEEDS, rlla_part
+from corrgrpo_train.benchmark.study.rlla import METHODS, SEEDS, STEPS, rlla_part
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.run_lock import RunLock
 
@@ -33,13 +33,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--page", type=Path, metavar="FILE", help="renew the tables of this page: docs/study.md")
     flags.add_argument("--rlla-methods", default=METHODS, help=f"methods that train the model; default: {METHODS}")
     flags.add_argument("--rlla-seeds", type=int, default=SEEDS, help=f"runs per method of the model; default: {SEEDS}")
+    flags.add_argument("--rlla-steps", type=int, default=STEPS, help=f"training steps of the model; default: {STEPS}")
     flags.add_argument("--quiet", action="store_true", help="show no progress")
     own = flags.parse_args(argv)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if own.jobs < 1:
             raise UsageError(f"jobs must be at least 1, not {own.jobs}")
-        parts = {**PARTS, "rlla": partial(rlla_part, methods=own.rlla_methods, seeds=own.rlla_seeds)}
+        parts = {
+            **PARTS,
+            "rlla": partial(rlla_part, methods=own.rlla_methods, seeds=own.rlla_seeds, steps=own.rlla_steps),
+        }
         own.output.mkdir(parents=True, exist_ok=True)
         lock = RunLock(own.output)
         try:

@@ -11,7 +11,7 @@ CONTROLS = ("matched", "shuffled")
 
 LEARNING_RATES = {
     "sgd": (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
-    "adamw": (0.05, 0.1, 0.2, 0.4, 0.8),
+    "adamw": (0.05, 0.1, 0.2, 0.4, 0.8, 1.6),
 }
 """What is tried, by optimiser."""
 TUNING_SEEDS = tuple(range(1000, 1008))
