@@ -13,7 +13,10 @@ from test_readme import ROOT, python, run
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 # Pages whose Python is run, and whose claims are looked at, by a test of their own.
-TESTED_ELSEWHERE = {"environments", "leetcode", "agentdojo", "apibank", "asb", "injecagent"}
+TESTED_ELSEWHERE = {
+    *("environments", "leetcode", "agentdojo", "apibank", "asb", "injecagent"),
+    *("humaneval", "mbpp", "livecodebench"),
+}
 PROGRAMS = ("python", "pip", "make", "torchrun", "accelerate", "source", "bash", "VLLM_LOGGING_LEVEL=INFO")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from corrgrpo_train.errors import UsageError, first_line
+from corrgrpo_train.report.text import visible
 
 EMA = 0.6
 """Weight of the past in the smoothed line, that of the paper's curves."""
@@ -111,7 +112,7 @@ def read_run(run_dir: Path) -> Run:
             more[name] = []
             notes.append(f"{name}.jsonl cannot be read: {error.strerror}")
     return Run(
-        run_dir.resolve().name,
+        visible(run_dir.resolve().name),
         [row | _averages(row) for row in rows],
         run_dir,
         notes,

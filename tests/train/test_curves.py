@@ -204,7 +204,7 @@ def test_wrong_folders_are_one_line(
 ) -> None:
     if content is not None:
         (tmp_path / "metrics.jsonl").write_text(content)
-    assert main([str(tmp_path)]) == 2
+    assert main([str(tmp_path), "--output", str(tmp_path / "curves.png")]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert words in err

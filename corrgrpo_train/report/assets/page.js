@@ -48,7 +48,7 @@ window.report = (() => {
     const colour = (name) => style.getPropertyValue(name).trim();
     const axis = {
       gridcolor: colour("--grid"), linecolor: colour("--line"), zerolinecolor: colour("--line"),
-      automargin: true, title: { standoff: 6, font: { size: 12 } },
+      automargin: true, exponentformat: "power", title: { standoff: 6, font: { size: 12 } },
     };
     const base = {
       margin: { l: 44, r: 10, t: 8, b: 36 }, font: { color: colour("--text"), size: 12, family: "system-ui, sans-serif" },
