@@ -166,9 +166,7 @@ def _trained(cells: Mapping[int, BanditCell], jobs: int) -> Iterator[tuple[int, 
         for place, one in cells.items():
             yield place, train_cell(one)
         return
-    # An interrupt at the keyboard reaches all processes: this one alone answers it.
-    quiet = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), **quiet) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupts) as pool:
         futures = {pool.submit(train_cell, one): place for place, one in cells.items()}
         try:
             for future in as_completed(futures):
@@ -176,6 +174,11 @@ def _trained(cells: Mapping[int, BanditCell], jobs: int) -> Iterator[tuple[int, 
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _ignore_interrupts() -> None:
+    """An interrupt at the keyboard reaches all processes: the first alone answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _check(one: BanditCell) -> None:

@@ -8,12 +8,10 @@ from corrgrpo_train.benchmark import tables
 from corrgrpo_train.benchmark.comparison import label_of, objectives_of, title_of
 from corrgrpo_train.benchmark.measured import Measured
 from corrgrpo_train.benchmark.statistics import mean_interval
+from corrgrpo_train.report.figures import color
 from corrgrpo_train.report.page import Chart, Page, Section, Table, View, write_page
 from corrgrpo_train.report.text import plot_text
 
-PALETTE = (
-    *("#2f7ed8", "#e07b39", "#1a9e77", "#c44ec4", "#b58900", "#d6455d", "#13a4b4", "#8b6fd6", "#7a9a2f", "#7b8794"),
-)
 VIEW = "methods"
 
 
@@ -25,7 +23,7 @@ def write_comparison_page(comparison: Mapping[str, Any], measured: Sequence[Meas
     """
     objectives = objectives_of(comparison)
     labels = list(dict.fromkeys(label_of(row, objectives) for one in comparison["conditions"] for row in one["rows"]))
-    colors = {label: PALETTE[place % len(PALETTE)] for place, label in enumerate(labels)}
+    colors = {label: color(place) for place, label in enumerate(labels)}
     sections = [
         _section(comparison, condition, [one for one in measured if dict(one.cell.sweep) == condition["sweep"]], colors)
         for condition in comparison["conditions"]

@@ -75,7 +75,7 @@ def resampled(count: int, resamples: int, seed: int = 0) -> NDArray[np.float64]:
 @lru_cache(maxsize=2)
 def _signs(count: int, resamples: int) -> NDArray[np.float64]:
     """Random signs, shape (resamples, count)."""
-    signs = np.random.default_rng(0).integers(0, 2, (resamples, count)) * 2.0 - 1.0
+    signs = np.random.default_rng(0).integers(0, 2, (resamples, count)).astype(np.float64) * 2 - 1
     signs.flags.writeable = False
     return signs
 

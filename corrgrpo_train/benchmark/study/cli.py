@@ -16,7 +16,8 @@ from corrgrpo_train.benchmark.study.rlla import METHODS, SEEDS, STEPS, rlla_part
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.run_lock import RunLock
 
-PARTS: dict[str, Callable[..., dict[str, Any]]] = {"bandit": bandit_part, "guard": guard_part, "rlla": rlla_part}
+Part = Callable[..., dict[str, Any]]
+PARTS: dict[str, Part] = {"bandit": bandit_part, "guard": guard_part, "rlla": rlla_part}
 """Each from its folder, the number of processes and whether to show progress to the numbers of the page."""
 
 
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if own.jobs < 1:
             raise UsageError(f"jobs must be at least 1, not {own.jobs}")
-        parts = {
+        parts: dict[str, Part] = {
             **PARTS,
             "rlla": partial(rlla_part, methods=own.rlla_methods, seeds=own.rlla_seeds, steps=own.rlla_steps),
         }

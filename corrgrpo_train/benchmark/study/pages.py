@@ -1,7 +1,6 @@
 """From the study's numbers to the tables of its page."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,8 @@ def renewed(page: Path) -> str:
         numbers = json.loads(file.read_text(encoding="utf-8"))
         begin, end = f"<!-- table {name} -->\n", "<!-- end of table -->"
         block = f"{begin}\n{table(numbers)}\n{end}"
-        text = re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, block=block: block, text, flags=re.DOTALL)
+        before, found, rest = text.partition(begin)
+        text = f"{before}{block}{rest.partition(end)[2]}" if found else text
     return text
 
 
