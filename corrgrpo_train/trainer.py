@@ -173,7 +173,8 @@ class Trainer:
             if step == config.steps or (config.checkpoint_every and step % config.checkpoint_every == 0):
                 self._save(step)
         if self.processes.first:
-            draw_curves(config.run_dir)
+            if config.steps or self.validator is not None:
+                draw_curves(config.run_dir)
             self.console.finish(self._summary())
 
     def _step(self, step: int) -> None:

@@ -404,3 +404,10 @@ def test_a_device_that_is_not_there_is_told_before_anything_else(
     assert "--device cpu" in error
     assert error.count("\n") == 1
     assert "profile" not in error
+
+
+@pytest.mark.parametrize(("method", "idle"), [("grpo", True), ("gdpo", True), ("corrgrpo", False), ("rloo", False)])
+def test_hypervolume_weighting_without_effect_is_told(run: Run, method: str, idle: bool) -> None:
+    code, _, err = run(*CPU, "--method", method, "--weighting", "hypervolume")
+    assert code == 0
+    assert (f"method '{method}' divides out again" in " ".join(err.split())) == idle
