@@ -162,6 +162,8 @@ class Config:
     """Tracker that gets the metrics as well: "wandb" or "trackio"; null: none."""
     track_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the tracker's `init`: project, name, mode, ..."""
+    report: bool = True
+    """Write report.html and curves.png when the run ends."""
     quiet: bool = False
     """Show no progress, only notes and the final summary."""
 
@@ -258,6 +260,7 @@ NEUTRAL = frozenset(
         "tensorboard",
         "track",
         "track_args",
+        "report",
         "quiet",
         "vllm_tolerance",
         "env_workers",

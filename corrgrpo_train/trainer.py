@@ -25,7 +25,7 @@ from corrgrpo_train.estimating import estimated
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.processes import Processes, is_lost_process, started
 from corrgrpo_train.reference import keep_reference, restore_reference
-from corrgrpo_train.report.curves import draw_curves
+from corrgrpo_train.report.run_page import draw_finished
 from corrgrpo_train.rollout import SCHEDULES, Chat
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
@@ -173,8 +173,8 @@ class Trainer:
             if step == config.steps or (config.checkpoint_every and step % config.checkpoint_every == 0):
                 self._save(step)
         if self.processes.first:
-            if config.steps or self.validator is not None:
-                draw_curves(config.run_dir)
+            if config.report and (config.steps or self.validator is not None):
+                draw_finished(config.run_dir)
             self.console.finish(self._summary())
 
     def _step(self, step: int) -> None:

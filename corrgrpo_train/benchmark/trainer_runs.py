@@ -105,7 +105,7 @@ def _policy(start: Path) -> Path:
 
 
 def _job(label: str, config: Config, folder: Path, keep: bool) -> Job:
-    config = replace(config, output=str(folder), resume=False)
+    config = replace(config, output=str(folder), resume=False, report=False)  # one page compares them all
     finish: Callable[[], None] = (lambda: None) if config.steps == 0 else (lambda: _finish(folder, keep))
     return Job(label, config, folder, _prepare, finish)
 

@@ -10,7 +10,7 @@ from corrgrpo_train import cli
 SMALL = [
     *("--model", "tiny", "--threads", "1", "--steps", "1", "--groups-per-step", "2", "--group-size", "2"),
     *("--max-new-tokens", "8", "--max-prompt-tokens", "2500", "--warm-start", "2", "--validation-tasks", "2"),
-    *("--token-budget", "4096", "--no-tensorboard", "--quiet"),
+    *("--token-budget", "4096", "--no-tensorboard", "--no-report", "--quiet"),
 ]
 
 

@@ -20,7 +20,7 @@ from corrgrpo_train.engines.transformers import TransformersEngine
 SMALL = [
     *("--env", "rollout_envs:rollout/Toy-v0", "--model", "tiny", "--groups-per-step", "3", "--group-size", "4"),
     *("--max-new-tokens", "6", "--max-prompt-tokens", "600", "--learning-rate", "1e-3", "--validation-tasks", "2"),
-    *("--validation-every", "3", "--checkpoint-every", "2", "--threads", "1", "--no-tensorboard"),
+    *("--validation-every", "3", "--checkpoint-every", "2", "--threads", "1", "--no-tensorboard", "--no-report"),
 ]
 
 

@@ -22,7 +22,7 @@ SMALL = [
     *("--env", ENV, "--env-args", '{"difficulty": "easy", "efficiency": "off"}', "--model", "tiny"),
     *("--groups-per-step", "2", "--group-size", "3", "--max-new-tokens", "5", "--max-prompt-tokens", "4000"),
     *("--learning-rate", "1e-3", "--steps", "3", "--validation-tasks", "2", "--checkpoint-every", "1"),
-    *("--transcripts-per-step", "6", "--threads", "1", "--no-tensorboard", "--quiet"),
+    *("--transcripts-per-step", "6", "--threads", "1", "--no-tensorboard", "--no-report", "--quiet"),
 ]
 
 
