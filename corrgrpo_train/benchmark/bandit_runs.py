@@ -21,10 +21,10 @@ from corrgrpo_train.bandit_policy import train_bandit
 from corrgrpo_train.benchmark.fingerprint import fingerprint
 from corrgrpo_train.benchmark.measured import Curve, Measured
 from corrgrpo_train.benchmark.plan import Cell
-from corrgrpo_train.config import typed
 from corrgrpo_train.config_checks import import_registering
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.objectives import OBJECTIVES, options_of
+from corrgrpo_train.setting_types import typed
 
 SETTINGS = frozenset(
     {
