@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from corrgrpo_train.packing import MicroBatch
 
-CHUNK = 512
+CHUNK = 128
 """Tokens whose logits exist at one time."""
 
 
@@ -71,7 +71,9 @@ class Scorer(torch.nn.Module):
 def _token_scores(
     head: Any, states: Tensor, targets: Tensor, temperature: float, entropy_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    logits = head(states).float() / temperature
+    logits = head(states).float()
+    if temperature != 1:
+        logits = logits / temperature
     normaliser = torch.logsumexp(logits, dim=-1)
     logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
     with nullcontext() if entropy_gradient else torch.no_grad():

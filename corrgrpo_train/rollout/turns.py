@@ -69,13 +69,13 @@ def opened(
 ) -> LiveEpisode | None:
     """Begin an episode with its first observation; None if the environment failed."""
     if isinstance(first, EnvironmentFailedError):
-        _fail(episode, first)
+        fail(episode, first)
         return None
     messages = tuple(dict(message) for message in first["messages"])
     tools = first.get("tools", "[]")
     episode.tokens.add_given(chat.opening(messages, tools))
     if len(episode.tokens) >= limits.episode_tokens:  # an environment that does not repeat itself: tasks are measured
-        _fail(episode, EnvironmentFailedError("the first messages are longer than an episode may be"))
+        fail(episode, EnvironmentFailedError("the first messages are longer than an episode may be"))
         return None
     return LiveEpisode(episode, runner, messages, messages, tools)
 
@@ -109,33 +109,33 @@ def record(
     episode.tokens.add_sampled(completion.token_ids, completion.logprobs)
     episode.texts.append(text)
     if isinstance(result, EnvironmentFailedError):
-        _fail(episode, result)
+        fail(episode, result)
         return False
     try:
-        _add(episode, result)
+        add_result(episode, result)
     except EnvironmentFailedError as failure:
-        _fail(episode, failure)
+        fail(episode, failure)
         return False
     if result.ended:
         return False
     messages = tuple(dict(message) for message in result.observation["messages"])
     seen = len(one.messages)
     if messages[:seen] != one.messages or len(messages) <= seen or messages[seen]["role"] != "assistant":
-        _fail(episode, EnvironmentFailedError("the conversation was rewritten: messages may only be added"))
+        fail(episode, EnvironmentFailedError("the conversation was rewritten: messages may only be added"))
         return False
     between = chat.continuation(one.opening, one.tools, messages[seen + 1 :], after_eos=completion.finished)
     if len(episode.tokens) + len(between) >= limits.episode_tokens:
         try:
-            _add(episode, one.runner.finish(""))
+            add_result(episode, one.runner.finish(""))
         except EnvironmentFailedError as failure:
-            _fail(episode, failure)
+            fail(episode, failure)
         return False
     episode.tokens.add_given(between)
     one.messages = messages
     return True
 
 
-def _add(episode: Episode, result: Stepped) -> None:
+def add_result(episode: Episode, result: Stepped) -> None:
     """Add a step's reward; an episode's vector is the sum over its steps.
 
     Raises:
@@ -192,7 +192,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _fail(episode: Episode, failure: EnvironmentFailedError) -> None:
+def fail(episode: Episode, failure: EnvironmentFailedError) -> None:
     """Leave the episode unscored: it is counted, and no part of it reaches the loss."""
     episode.error, episode.status = str(failure), "environment_error"
     episode.components, episode.reward = {}, float("nan")

@@ -1,0 +1,1 @@
+"""The environments and estimators in other people's trainers."""
