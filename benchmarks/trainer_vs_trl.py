@@ -51,15 +51,19 @@ class FixedPrompts(MultiRewardEnv):
         self.prompts = prompts
 
     def load_tasks(self):
+        """One task a prompt."""
         return TaskSet([Task(f"prompt-{i}", "train", text) for i, text in enumerate(self.prompts)], self.split)
 
     def open(self, task):
+        """The prompt alone."""
         return Opening([{"role": "user", "content": task.data}])
 
     def answer(self, text):
+        """Score any text."""
         return Outcome(components(text), True, "ok")
 
     def cut(self, text):
+        """The same for a text that was broken off."""
         return Outcome(components(text), True, "length")
 
 
@@ -276,8 +280,10 @@ def report(found, args):
     if {"ours", "trl"} <= set(middle):
         mine, theirs = middle["ours"], middle["trl"]
         speed = mine["tokens"] / mine["seconds"] / (theirs["tokens"] / theirs["seconds"])
-        print(f"ours over TRL: {speed:.2f} times the tokens per second, {mine['gigabytes'] / theirs['gigabytes']:.2f} "
-              "of the peak memory")
+        print(
+            f"ours over TRL: {speed:.2f} times the tokens per second, {mine['gigabytes'] / theirs['gigabytes']:.2f} "
+            "of the peak memory"
+        )
 
 
 def main():

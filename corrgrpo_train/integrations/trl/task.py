@@ -1,5 +1,6 @@
 """`trl_task`: an environment as data sets, reward functions, weights and environments of TRL's `GRPOTrainer`."""
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,9 +85,7 @@ def trl_task(
     )
 
 
-def _rows(
-    runner: EpisodeRunner, split: str, chat: Chat, limit: int | None, max_prompt_tokens: int | None
-) -> list[Row]:
+def _rows(runner: EpisodeRunner, split: str, chat: Chat, limit: int | None, max_prompt_tokens: int | None) -> list[Row]:
     """A row for each task whose first prompt is short enough; `tools` still as the observation's text."""
     tasks = listed_tasks(runner)
     if tasks is None and limit is None:
@@ -96,7 +95,7 @@ def _rows(
     for seed, task_id in enumerate(ids):
         if limit is not None and len(rows) == limit:
             break
-        observation = checked(lambda start=Start(task_id, seed): runner.reset(start))  # type: ignore[misc]
+        observation = checked(functools.partial(runner.reset, Start(task_id, seed)))
         messages = [dict(message) for message in observation["messages"]]
         tools = observation.get("tools", "[]")
         if max_prompt_tokens is None or len(chat.opening(messages, tools)) <= max_prompt_tokens:

@@ -47,7 +47,9 @@ class ToolEpisode:
         self._seen: tuple[dict[str, str], ...] = ()
         self._calls, self._over, self._settled = 0, True, True
 
-    def reset(self, *, prompt: Sequence[Mapping[str, Any]], task_id: str | None, seed: int, split: str, **_: Any) -> None:
+    def reset(
+        self, *, prompt: Sequence[Mapping[str, Any]], task_id: str | None, seed: int, split: str, **_: Any
+    ) -> None:
         """Begin an episode on a row of the data set."""
         runner = self._runners.get(split)
         if runner is None:

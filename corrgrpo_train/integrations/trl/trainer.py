@@ -46,8 +46,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL's types 
             UsageError: if settings contradict the estimator or the environment, or TRL's inside has changed.
         """
         self.estimator, self.estimator_options = estimator, dict(estimator_options or {})
-        # On no rows: names and options are checked before a model is loaded.
-        estimate(estimator, torch.zeros(0, 1), torch.zeros(0, dtype=torch.long), torch.ones(1), **self.estimator_options)
+        # Names and options are checked before anything is loaded.
+        estimate(estimator, torch.zeros(2, 1), [0, 0], [1.0], lengths=[1, 1], **self.estimator_options)
         super().__init__(*args, **kwargs)
         contract.check_trainer(self)
         self._check_settings()
