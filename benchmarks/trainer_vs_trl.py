@@ -1,8 +1,9 @@
 """This trainer and TRL's GRPOTrainer, side by side on the same work: time, memory, and where the time goes.
 
 Both train the same model on the same prompts with the same two rewards: groups of completions of a forced length,
-GRPO's advantages, the mean over all tokens, AdamW, bfloat16 autocast over float32 weights, gradient checkpointing (TRL's
-default), micro-batches of one group, generation with transformers. `--trl-args` and `--our-args` change settings.
+GRPO's advantages, the mean over all tokens, AdamW, bfloat16 autocast over float32 weights, gradient checkpointing
+(TRL's default), micro-batches of one group, generation with transformers. `--trl-args` and `--our-args` change
+settings.
 
 The two take turns, each time in a process of its own, so that the peak of resident memory is that of one trainer. A
 process takes `--steps` steps; the last one is measured, from its rollout to its optimiser step. Figures are medians of

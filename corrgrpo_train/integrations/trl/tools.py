@@ -6,6 +6,7 @@ TRL does not hand on (a tool that does not exist) and the answer are made up for
 """
 
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -84,7 +85,7 @@ class ToolEpisode:
         if self._settled:
             return self._episode
         self._settled = True
-        for message, following in zip(completion, [*completion[1:], {}], strict=True):
+        for message, following in itertools.pairwise([*completion, {}]):
             # TRL answers itself for tools that don't exist and arguments that are none.
             answered = following.get("role") == "tool"
             for function in _functions(message) if answered else ():

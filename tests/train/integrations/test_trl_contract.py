@@ -1,4 +1,4 @@
-"""What the integration takes for granted of TRL, checked on the TRL that is installed, and the errors when it drifts."""
+"""What the integration takes for granted of TRL, checked on the one that is installed; the errors when it drifts."""
 
 import importlib.metadata
 import inspect

@@ -59,7 +59,9 @@ def test_rlla_trains_with_its_components_as_reward_functions(tmp_path):
     trainer = MultiRewardGRPOTrainer(
         model,
         task.reward_funcs,
-        grpo_config(tmp_path, max_completion_length=900, max_steps=2, learning_rate=1e-3, gradient_accumulation_steps=2),
+        grpo_config(
+            tmp_path, max_completion_length=900, max_steps=2, learning_rate=1e-3, gradient_accumulation_steps=2
+        ),
         task.datasets["train"],
         processing_class=tokenizer,
     )
@@ -208,7 +210,8 @@ def test_agentdojo_trains_with_its_tools(tmp_path):
     torch.testing.assert_close(seen[0]["advantages"], expected)
     # What the tools said is not trained on.
     text = tokenizer.decode(seen[0]["completion_ids"][0][seen[0]["tool_mask"][0].bool()])
-    assert "<tool_call>" in text and "<tool_response>" not in text
+    assert "<tool_call>" in text
+    assert "<tool_response>" not in text
     assert history(trainer, "tools/call_frequency")[0] > 0
     assert history(trainer, "metrics/format_valid") == [0.75]
 
