@@ -131,7 +131,13 @@ def ours(args, folder):
     with ExitStack() as closing:
         trainer = Trainer(config, closing, Processes())
         trainer.engine.eos = torch.tensor([-1])  # no token ends a completion: lengths are forced
+        clock = {}
+        timed(trainer.engine, "generate", clock)
+        timed(trainer.engine, "_prefill", clock)
+        timed(trainer.policy, "clip_gradients", clock)
+        timed(trainer.optimizer, "step", clock)
         for step in range(1, args.steps + 1):
+            clock.clear()
             begin = time.perf_counter()
             trainer._step(step)
             seconds = time.perf_counter() - begin
@@ -139,7 +145,30 @@ def ours(args, folder):
     metrics = [json.loads(line) for line in (config.run_dir / "metrics.jsonl").read_text().splitlines()]
     tokens = round(metrics[-1]["tokens/trained"])
     generation, update = (rows[-1][f"seconds/{part}"] for part in ("rollout", "update"))
-    return {"seconds": seconds, "generation": generation, "update": update, "tokens": tokens}
+    passes = update - clock["clip_gradients"] - clock["step"]
+    parts = {
+        "prompts": clock["_prefill"],
+        "decoding": clock["generate"] - clock["_prefill"],
+        "environment": generation - clock["generate"],
+        "forward and backward": passes,
+        "optimiser": clock["clip_gradients"] + clock["step"],
+        "log": seconds - generation - update,
+    }
+    return {"seconds": seconds, "generation": generation, "update": update, "tokens": tokens, "parts": parts}
+
+
+def timed(owner, name, clock):
+    """Add the seconds spent in a method up, under its name."""
+    method = getattr(owner, name)
+
+    def call(*args, **kwargs):
+        begin = time.perf_counter()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            clock[name] = clock.get(name, 0.0) + time.perf_counter() - begin
+
+    setattr(owner, name, call)
 
 
 def trl(args, folder):
@@ -264,8 +293,9 @@ def measured(side, argv, prefix):
 
 def report(found, args):
     """Print the medians and the ratios."""
+    names = ("seconds", "generation", "update", "tokens", "gigabytes")
     middle = {
-        side: {name: statistics.median(row[name] for row in rows) for name in rows[0]} for side, rows in found.items()
+        side: {name: statistics.median(row[name] for row in rows) for name in names} for side, rows in found.items()
     }
     print(
         f"\n{args.groups} prompts x group of {args.group_size}, prompt {args.prompt}, {args.new} new tokens, "
@@ -278,6 +308,11 @@ def report(found, args):
             f"{side:6} {row['seconds']:9.2f} {row['generation']:11.2f} {row['update']:8.2f} "
             f"{row['tokens'] / row['seconds']:9.1f} {row['gigabytes']:8.2f}   {rounds}"
         )
+    if "ours" in found:
+        parts = {
+            name: statistics.median(row["parts"][name] for row in found["ours"]) for name in found["ours"][0]["parts"]
+        }
+        print("ours, s: " + ", ".join(f"{name} {value:.2f}" for name, value in parts.items()))
     if {"ours", "trl"} <= set(middle):
         mine, theirs = middle["ours"], middle["trl"]
         speed = mine["tokens"] / mine["seconds"] / (theirs["tokens"] / theirs["seconds"])
