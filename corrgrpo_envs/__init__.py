@@ -47,6 +47,9 @@ __all__ = [
 
 register("RLLA", "corrgrpo_envs.tools.rlla:RLLAEnv")
 register("LeetCode", "corrgrpo_envs.code.leetcode:LeetCodeEnv", nondeterministic=True)
+register("HumanEval", "corrgrpo_envs.code.humaneval:make_env")
+register("MBPP", "corrgrpo_envs.code.mbpp:make_env")
+register("LiveCodeBench", "corrgrpo_envs.code.livecodebench:make_env")
 register("AgentDojo", "corrgrpo_envs.agents.agentdojo:AgentDojoEnv")
 register("APIBank", "corrgrpo_envs.tools.apibank:APIBankEnv")
 register("ASB", "corrgrpo_envs.agents.asb:ASBEnv")

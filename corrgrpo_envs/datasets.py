@@ -152,7 +152,7 @@ def read_rows(dataset: str | os.PathLike[str], *, split: str | None = None) -> t
         rows = [row for file in _data_files(path) for row in _file_rows(file, os.path.relpath(file, path))]
     elif os.path.exists(path):
         rows = list(_file_rows(path, os.path.basename(path)))
-    elif (hub := _HUB_ID.fullmatch(given)) and not is_readable(given) and not os.path.isdir(given.split("/")[0]):
+    elif is_hub_id(given) and (hub := _HUB_ID.fullmatch(given)):
         parts = _hub_rows(hub["name"], hub["config"], hub["revision"])
         rows = [Row(fields, source, number) for source, part in parts for number, fields in part]
     else:
@@ -160,6 +160,38 @@ def read_rows(dataset: str | os.PathLike[str], *, split: str | None = None) -> t
     if split in (None, "all"):
         return tuple(rows)
     return tuple(row for row in rows if _told_split(row, row.source) in (None, split))
+
+
+def is_hub_id(dataset: str) -> bool:
+    """Whether a data set's name is read as a hub id: it has that form and does not exist as a path."""
+    path = os.path.expanduser(dataset)
+    if os.path.exists(path) or is_readable(dataset) or os.path.isdir(dataset.split("/")[0]):
+        return False
+    return _HUB_ID.fullmatch(dataset) is not None
+
+
+def hub_file(dataset: str, name: str) -> str:
+    """Download one file of a data set on the hub, or take it from the hub's own cache; return its path.
+
+    Args:
+        dataset: `owner/name` or `owner/name@revision`.
+        name: the file's name.
+
+    Raises:
+        DatasetError: if it can't be had.
+        ImportError: without the optional package; names the pip command.
+    """
+    hub = _HUB_ID.fullmatch(dataset)
+    assert hub is not None
+    try:
+        library = importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise _no_hub(dataset) from error
+    try:
+        path = library.hf_hub_download(hub["name"], name, repo_type="dataset", revision=hub["revision"])
+    except Exception as error:  # whatever the library and the network throw: say which file it was
+        raise _hub_error(f"file {name!r} of data set {dataset!r}", error) from error
+    return str(path)
 
 
 def fingerprint(dataset: str) -> object:
@@ -225,21 +257,27 @@ def _hub_rows(name: str, config: str | None, revision: str | None) -> tuple[tupl
     try:
         library = importlib.import_module("datasets")
     except ImportError as error:
-        raise ImportError(
-            f"{name!r} is no path here, and to read it from the hub: pip install 'corrgrpo[hub]'"
-        ) from error
+        raise _no_hub(name) from error
     try:
         splits = library.load_dataset(name, config, revision=revision)
         rows = tuple((f"{name}#{split}", tuple(enumerate(part.to_list(), 1))) for split, part in splits.items())
     except Exception as error:  # whatever the library and the network throw: say which data set it was
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DatasetError(
-            f"data set {name!r} can't be read from the hub: {reason[:300]} (check its name and the network, "
-            "or download it and give the folder's path)"
-        ) from error
+        raise _hub_error(f"data set {name!r}", error) from error
     if not any(part for _, part in rows):
         raise DatasetError(f"data set {name!r} on the hub has no rows")
     return rows
+
+
+def _no_hub(name: str) -> ImportError:
+    return ImportError(f"{name!r} is no path here, and to read it from the hub: pip install 'corrgrpo[hub]'")
+
+
+def _hub_error(what: str, error: Exception) -> DatasetError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return DatasetError(
+        f"{what} can't be read from the hub: {reason[:300]} (check its name and the network, "
+        "or download it and give the folder's path)"
+    )
 
 
 def _not_found(given: str, path: str) -> DatasetError:

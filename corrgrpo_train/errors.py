@@ -1,5 +1,9 @@
 """The error that a person can act on, and what is told of others."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UsageError(Exception):
     """Something the user asked for cannot be done; the one argument is one line that says what to do.
@@ -18,3 +22,19 @@ def first_line(error: BaseException) -> str:
     except Exception:  # another package's error: its message may fail as well
         text = ""
     return text.splitlines()[0][:500] if text else type(error).__name__
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """End a command with one line and status 2 where what it imports is not installed.
+
+    Args:
+        extra: the extra of this package that brings it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] in ("corrgrpo_train", "corrgrpo_envs", "envs_assets"):
+            raise
+        sys.stderr.write(f"error: this needs {error.name}, which is not installed: pip install 'corrgrpo[{extra}]'\n")
+        raise SystemExit(2) from None

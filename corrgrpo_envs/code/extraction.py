@@ -1,4 +1,4 @@
-"""Finding the program in an answer, by the published rule.
+"""Finding the program in an answer, by the published rules.
 
 Blocks are found by scanning for the three backticks, so that no answer takes longer than its length: a regular
 expression with the same meaning goes back and forth over long white space.
@@ -56,6 +56,21 @@ def extract(answer: str) -> Extracted:
         return Extracted(max(blocks, key=lambda block: (SOLUTION in block, len(block))).strip(), fenced=True)
     rest = answer.rpartition(THOUGHT_END)[2]
     return Extracted(rest[max(0, rest.find(SOLUTION)) :].strip(), fenced=False)
+
+
+def last_block(answer: str) -> Extracted:
+    """Find the program in an answer to an evaluation benchmark.
+
+    Of what follows the last `</think>` the last fenced block is taken, else all of it; blank lines around it are left
+    out, the indentation of its first line is kept.
+    """
+    rest = answer.rpartition(THOUGHT_END)[2]
+    blocks = list(fenced_blocks(rest))
+    lines = (blocks[-1] if blocks else rest).split("\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    return Extracted("\n".join(lines[first:]).rstrip(), fenced=bool(blocks))
 
 
 def fenced(code: str) -> str:

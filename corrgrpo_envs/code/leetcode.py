@@ -8,11 +8,10 @@ from corrgrpo_envs.code.efficiency import TIMINGS
 from corrgrpo_envs.code.extraction import fenced
 from corrgrpo_envs.code.problems import DIFFICULTIES, REFERENCES, CodeProblem
 from corrgrpo_envs.code.prompts import filled, posed, read_template
-from corrgrpo_envs.code.scoring import COMPONENTS, METRICS, Runner, Score, Scorer, metrics
+from corrgrpo_envs.code.scoring import COMPONENTS, METRICS, Runner, Score, Scorer, checked_limits, metrics
 from corrgrpo_envs.code.sources import problems, runtimes
 from corrgrpo_envs.env import MultiRewardEnv, Opening, Outcome
 from corrgrpo_envs.errors import shown, unknown
-from corrgrpo_envs.sandbox import Limits
 from corrgrpo_envs.tasks import Task, TaskSet
 
 
@@ -75,7 +74,7 @@ class LeetCodeEnv(MultiRewardEnv):
         super().__init__(split=split, dataset=dataset, reward_weights=reward_weights, render_mode=render_mode)
         self._difficulties = None if difficulty is None else _checked_difficulties(difficulty)
         self._reference = _chosen("reference", reference, REFERENCES)
-        runner = Runner(sandbox, isolation, _checked_limits(time_limit, memory_limit), sandbox_image)
+        runner = Runner(sandbox, isolation, checked_limits(time_limit, memory_limit), sandbox_image)
         self._scorer = Scorer(runner, _chosen("efficiency", efficiency, TIMINGS), _checked_share(tie_band))
         self._runtimes = None if reference_runtimes is None else os.fspath(reference_runtimes)
         self._template = None if prompt_template is None else read_template(os.fspath(prompt_template))
@@ -134,14 +133,6 @@ def _chosen(option: str, value: str, choices: Mapping[str, Any]) -> Any:
     if not isinstance(value, str) or value not in choices:
         raise unknown(option, value, choices)
     return choices[value]
-
-
-def _checked_limits(seconds: float, megabytes: int) -> Limits:
-    try:
-        return Limits(cpu_seconds=seconds, memory_mb=megabytes)
-    except ValueError as error:
-        message = str(error).replace("cpu_seconds", "time_limit").replace("memory_mb", "memory_limit")
-        raise ValueError(message) from None
 
 
 def _checked_share(value: float) -> float:

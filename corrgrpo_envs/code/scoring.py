@@ -64,6 +64,19 @@ class Runner:
         return shared(self.host, minimum=self.isolation, image=self.image)
 
 
+def checked_limits(seconds: float, megabytes: int) -> Limits:
+    """The limits of the options `time_limit` and `memory_limit`.
+
+    Raises:
+        ValueError: naming the option that is wrong.
+    """
+    try:
+        return Limits(cpu_seconds=seconds, memory_mb=megabytes)
+    except ValueError as error:
+        message = str(error).replace("cpu_seconds", "time_limit").replace("memory_mb", "memory_limit")
+        raise ValueError(message) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """What came of an answer; the first five are 0 or 1, nan where the test or the sandbox failed.

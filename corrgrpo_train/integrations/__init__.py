@@ -1,1 +1,1 @@
-"""The environments and estimators in other people's trainers."""
+"""Bridges to other trainers."""

@@ -107,35 +107,61 @@ def record(
     """Write a turn into its episode; return whether the episode goes on."""
     episode = one.episode
     episode.tokens.add_sampled(completion.token_ids, completion.logprobs)
-    episode.texts.append(text)
-    if isinstance(result, EnvironmentFailedError):
-        fail(episode, result)
+    messages = take(episode, one.messages, text, result)
+    if messages is None:
         return False
-    try:
-        add_result(episode, result)
-    except EnvironmentFailedError as failure:
-        fail(episode, failure)
-        return False
-    if result.ended:
-        return False
-    messages = tuple(dict(message) for message in result.observation["messages"])
-    seen = len(one.messages)
-    if messages[:seen] != one.messages or len(messages) <= seen or messages[seen]["role"] != "assistant":
-        fail(episode, EnvironmentFailedError("the conversation was rewritten: messages may only be added"))
-        return False
-    between = chat.continuation(one.opening, one.tools, messages[seen + 1 :], after_eos=completion.finished)
+    added = messages[len(one.messages) + 1 :]
+    between = chat.continuation(one.opening, one.tools, added, after_eos=completion.finished)
     if len(episode.tokens) + len(between) >= limits.episode_tokens:
-        try:
-            add_result(episode, one.runner.finish(""))
-        except EnvironmentFailedError as failure:
-            fail(episode, failure)
+        break_off(episode, one.runner)
         return False
     episode.tokens.add_given(between)
     one.messages = messages
     return True
 
 
-def add_result(episode: Episode, result: Stepped) -> None:
+def take(
+    episode: Episode, messages: tuple[Message, ...], text: str, result: Stepped | EnvironmentFailedError
+) -> tuple[Message, ...] | None:
+    """Write the assistant's text and what came of it into the episode.
+
+    Args:
+        episode: the episode.
+        messages: the conversation that the text answers.
+        text: the assistant's text.
+        result: what the environment made of it.
+
+    Returns:
+        the conversation that goes on, or None where the episode has ended.
+    """
+    episode.texts.append(text)
+    if isinstance(result, EnvironmentFailedError):
+        fail(episode, result)
+        return None
+    try:
+        _add(episode, result)
+    except EnvironmentFailedError as failure:
+        fail(episode, failure)
+        return None
+    if result.ended:
+        return None
+    following = tuple(dict(message) for message in result.observation["messages"])
+    seen = len(messages)
+    if following[:seen] != messages or len(following) <= seen or following[seen]["role"] != "assistant":
+        fail(episode, EnvironmentFailedError("the conversation was rewritten: messages may only be added"))
+        return None
+    return following
+
+
+def break_off(episode: Episode, runner: EpisodeRunner) -> None:
+    """End an episode that has no room for another turn, and score it."""
+    try:
+        _add(episode, runner.finish(""))
+    except EnvironmentFailedError as failure:
+        fail(episode, failure)
+
+
+def _add(episode: Episode, result: Stepped) -> None:
     """Add a step's reward; an episode's vector is the sum over its steps.
 
     Raises:

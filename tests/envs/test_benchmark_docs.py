@@ -8,7 +8,7 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["apibank", "asb", "injecagent"])
+@pytest.mark.parametrize("page", ["apibank", "asb", "humaneval", "injecagent", "livecodebench", "mbpp"])
 def test_example(page):
     (code,) = re.findall(r"^```python\n(.*?)^```", (DOCS / f"{page}.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     names = {}

@@ -20,6 +20,8 @@ def _same_line(printed: str, expected: str) -> bool:
 
 def _numbers(line: str) -> list[Decimal] | None:
     try:
-        return [Decimal(word) for word in line.split()]
+        numbers = [Decimal(word) for word in line.split()]
     except InvalidOperation:
         return None
+    # Comparing a signalling nan raises, and a program may print one.
+    return None if any(number.is_snan() for number in numbers) else numbers

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 NODE_CLASSES = ("ListNode", "TreeNode", "Node")
-NODE_FIELDS = ("val", "next", "left", "right", "random", "prev", "child", "children", "neighbors")
+NODE_FIELDS = ("val", "data", "next", "left", "right", "random", "prev", "child", "children", "neighbors")
 
 _HANDLES = 1 << 20
 _PLAIN_INT = 1 << 1024  # larger ones travel in hexadecimal: decimal digits cost quadratic time

@@ -15,7 +15,7 @@ from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.rollout.groups import checked, listed_tasks
-from corrgrpo_train.rollout.turns import add_result, fail
+from corrgrpo_train.rollout.turns import break_off, fail, reset, step, take
 
 Row = dict[str, Any]
 
@@ -132,7 +132,7 @@ def _components(runner: EpisodeRunner) -> tuple[list[str], dict[str, float]]:
     episode = Episode(0, 0, "")
     tasks = listed_tasks(runner)
     runner.reset(Start(tasks[0][0] if tasks else None, 0))
-    add_result(episode, runner.finish(""))
+    break_off(episode, runner)
     return list(episode.components), episode.weights
 
 
@@ -157,18 +157,18 @@ class _Answers:
         ]
 
     def _episode(self, runner: EpisodeRunner, start: Start, text: str) -> Episode:
-        episode = Episode(0, 0, start.label, texts=[text])
-        try:
-            runner.reset(start)
-            stepped = runner.step(text)
-            if not stepped.ended:
-                raise UsageError(
-                    "the environment goes on after the first answer and has no tools: TRL can't run it; train with "
-                    "python -m corrgrpo_train"
-                )
-            add_result(episode, stepped)
-        except EnvironmentFailedError as failure:
-            fail(episode, failure)
+        episode = Episode(0, 0, start.label)
+        first = reset(runner, start)
+        if isinstance(first, EnvironmentFailedError):
+            fail(episode, first)
+            return episode
+        result = step(runner, text, False)
+        if not isinstance(result, EnvironmentFailedError) and not result.ended:
+            raise UsageError(
+                "the environment goes on after the first answer and has no tools: TRL can't run it; train with "
+                "python -m corrgrpo_train"
+            )
+        take(episode, (), text, result)
         return episode
 
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 from corrgrpo_envs.agents.calls import ToolCall
 from corrgrpo_envs.agents.formats import action_text, call_format
 from corrgrpo_train.errors import UsageError
-from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start, Stepped
+from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import Episode
-from corrgrpo_train.rollout.turns import add_result, fail
+from corrgrpo_train.rollout.turns import fail, reset, step, take
 
 ENDED = "The episode has ended."
 """What a tool says after the environment's last turn."""
@@ -58,11 +58,12 @@ class ToolEpisode:
         start = Start(task_id, seed)
         self._runner, self._episode = runner, Episode(0, 0, start.label)
         self._calls, self._over, self._settled = 0, False, False
-        try:
-            self._seen = tuple(runner.reset(start)["messages"])
-        except EnvironmentFailedError as failure:
-            self._fail(failure)
+        first = reset(runner, start)
+        if isinstance(first, EnvironmentFailedError):
+            fail(self._episode, first)
+            self._over = True
             return
+        self._seen = tuple(dict(message) for message in first["messages"])
         if [message["content"] for message in self._seen] != [message["content"] for message in prompt]:
             raise UsageError(
                 f"task {start.label} begins with other messages than the data set's row: make the data set and the "
@@ -114,19 +115,9 @@ class ToolEpisode:
         if self._over:
             return
         assert self._runner is not None
-        try:
-            stepped: Stepped = self._runner.finish(text) if last else self._runner.step(text)
-            add_result(self._episode, stepped)
-        except EnvironmentFailedError as failure:
-            self._fail(failure)
-            return
-        self._over = stepped.ended
-        if not self._over:
-            self._seen = tuple(stepped.observation["messages"])
-
-    def _fail(self, failure: EnvironmentFailedError) -> None:
-        fail(self._episode, failure)
-        self._over = True
+        messages = take(self._episode, self._seen, text, step(self._runner, text, last))
+        self._over = messages is None
+        self._seen = self._seen if messages is None else messages
 
 
 def tool_environment(

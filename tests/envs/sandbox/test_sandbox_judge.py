@@ -349,6 +349,9 @@ def test_programs_that_read_and_print(sandbox: Sandbox, program: str) -> None:
         ("import os; os.write(3, b'\\0\\0\\0\\1K')", Outcome.FAILED),
         ("import os; os.write(3, b'\\xff' * 9)", Outcome.OUTPUT_LIMIT),
         ("print('\\ud800')", Outcome.FAILED),
+        ("print('sNaN')", Outcome.FAILED),
+        ("print('NaN -sNaN1')", Outcome.FAILED),
+        ("print('1e9999999999999999999')", Outcome.FAILED),
     ],
 )
 def test_wrong_programs_that_print(sandbox: Sandbox, program: str, outcome: Outcome) -> None:
