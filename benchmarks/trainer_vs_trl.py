@@ -9,6 +9,9 @@ The two take turns, each time in a process of its own, so that the peak of resid
 process takes `--steps` steps; the last one is measured, from its rollout to its optimiser step. Figures are medians of
 the rounds. `raw` is neither trainer: the library's `generate` and a plain training pass, alone, on the same shapes.
 
+On a machine that others use as well, compare CPU seconds with `--threads 1`: threads that wait for one another use up
+CPU time.
+
 Needs an environment with TRL (`make trl`):
 
     .venv-trl/bin/python -m benchmarks.trainer_vs_trl [--prompt 120] [--new 40] [--rounds 3] [--model default]
@@ -138,9 +141,9 @@ def ours(args, folder):
         timed(trainer.optimizer, "step", clock)
         for step in range(1, args.steps + 1):
             clock.clear()
-            begin = time.perf_counter()
+            begin, cpu = time.perf_counter(), time.process_time()
             trainer._step(step)
-            seconds = time.perf_counter() - begin
+            seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     rows = [json.loads(line) for line in (config.run_dir / "timings.jsonl").read_text().splitlines()]
     metrics = [json.loads(line) for line in (config.run_dir / "metrics.jsonl").read_text().splitlines()]
     tokens = round(metrics[-1]["tokens/trained"])
@@ -154,7 +157,14 @@ def ours(args, folder):
         "optimiser": clock["clip_gradients"] + clock["step"],
         "log": seconds - generation - update,
     }
-    return {"seconds": seconds, "generation": generation, "update": update, "tokens": tokens, "parts": parts}
+    return {
+        "seconds": seconds,
+        "cpu": cpu,
+        "generation": generation,
+        "update": update,
+        "tokens": tokens,
+        "parts": parts,
+    }
 
 
 def timed(owner, name, clock):
@@ -211,7 +221,7 @@ def trl(args, folder):
         Dataset.from_dict({"prompt": rows}),
         processing_class=loaded.tokenizer,
     )
-    clock = {"begin": 0.0, "seconds": 0.0, "generation": 0.0, "tokens": 0}
+    clock = {"begin": 0.0, "seconds": 0.0, "cpu": 0.0, "generation": 0.0, "tokens": 0}
     scored = trainer._generate_and_score_completions
 
     def timed(inputs):
@@ -228,15 +238,22 @@ def trl(args, folder):
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *_, **__):
-            clock["begin"] = time.perf_counter()
+            clock["begin"], clock["cpu"] = time.perf_counter(), time.process_time()
 
         def on_step_end(self, *_, **__):
             clock["seconds"] = time.perf_counter() - clock["begin"]
+            clock["cpu"] = time.process_time() - clock["cpu"]
 
     trainer.add_callback(Clock())
     trainer.train()
     seconds, generation = clock["seconds"], clock["generation"]
-    return {"seconds": seconds, "generation": generation, "update": seconds - generation, "tokens": clock["tokens"]}
+    return {
+        "seconds": seconds,
+        "cpu": clock["cpu"],
+        "generation": generation,
+        "update": seconds - generation,
+        "tokens": clock["tokens"],
+    }
 
 
 def raw(args, folder):
@@ -252,7 +269,7 @@ def raw(args, folder):
     ]
     ids = torch.tensor(rows)
     for _ in range(args.steps):
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         with torch.inference_mode():
             full = loaded.model.generate(
                 ids,
@@ -269,10 +286,11 @@ def raw(args, folder):
                 logits = loaded.model(part, logits_to_keep=args.new + 1, use_cache=False).logits[:, :-1]
             loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), part[:, args.prompt :].flatten())
             loss.backward()
-        update = time.perf_counter() - begin
+        update, cpu = time.perf_counter() - begin, time.process_time() - cpu
         loaded.model.zero_grad()
     return {
         "seconds": generation + update,
+        "cpu": cpu,
         "generation": generation,
         "update": update,
         "tokens": len(rows) * args.new,
@@ -293,7 +311,7 @@ def measured(side, argv, prefix):
 
 def report(found, args):
     """Print the medians and the ratios."""
-    names = ("seconds", "generation", "update", "tokens", "gigabytes")
+    names = ("seconds", "cpu", "generation", "update", "tokens", "gigabytes")
     middle = {
         side: {name: statistics.median(row[name] for row in rows) for name in names} for side, rows in found.items()
     }
@@ -301,11 +319,14 @@ def report(found, args):
         f"\n{args.groups} prompts x group of {args.group_size}, prompt {args.prompt}, {args.new} new tokens, "
         f"{args.threads or torch.get_num_threads()} threads, torch {torch.__version__}, median of {args.rounds}"
     )
-    print(f"{'':6} {'s a step':>9} {'generation':>11} {'update':>8} {'tokens/s':>9} {'peak GB':>8}   rounds, s a step")
+    print(
+        f"{'':6} {'s a step':>9} {'CPU s':>7} {'generation':>11} {'update':>8} {'tokens/s':>9} {'peak GB':>8}   "
+        "rounds, s a step"
+    )
     for side, row in middle.items():
         rounds = " ".join(f"{one['seconds']:.1f}" for one in found[side])
         print(
-            f"{side:6} {row['seconds']:9.2f} {row['generation']:11.2f} {row['update']:8.2f} "
+            f"{side:6} {row['seconds']:9.2f} {row['cpu']:7.1f} {row['generation']:11.2f} {row['update']:8.2f} "
             f"{row['tokens'] / row['seconds']:9.1f} {row['gigabytes']:8.2f}   {rounds}"
         )
     if "ours" in found:
@@ -315,9 +336,10 @@ def report(found, args):
         print("ours, s: " + ", ".join(f"{name} {value:.2f}" for name, value in parts.items()))
     if {"ours", "trl"} <= set(middle):
         mine, theirs = middle["ours"], middle["trl"]
-        speed = mine["tokens"] / mine["seconds"] / (theirs["tokens"] / theirs["seconds"])
+        speed, work = (mine["tokens"] / mine[name] / (theirs["tokens"] / theirs[name]) for name in ("seconds", "cpu"))
         print(
-            f"ours over TRL: {speed:.2f} times the tokens per second, {mine['gigabytes'] / theirs['gigabytes']:.2f} "
+            f"ours over TRL: {speed:.2f} times the tokens per second, {work:.2f} per CPU second, "
+            f"{mine['gigabytes'] / theirs['gigabytes']:.2f} "
             "of the peak memory"
         )
 
