@@ -159,4 +159,7 @@ def _function(row: Row) -> str | None:
 def _json_text(row: Row, name: str) -> str:
     """A field with tests as text; lists are written as JSON."""
     value = row.get(name)
-    return value if isinstance(value, str) else json.dumps([] if value is None else value)
+    try:
+        return value if isinstance(value, str) else json.dumps([] if value is None else value)
+    except (TypeError, ValueError, RecursionError):  # columnar files also hold bytes and dates
+        raise schema_error(row.source, row.number, name, "a list of tests", value) from None
