@@ -363,6 +363,8 @@ def test_a_pickle_is_read_as_one_text_or_refused():
         ({"public_test_cases": "[]", "private_test_cases": "[]"}, "must be at least one test"),
         ({"metadata": '{"func_name": "sum"}'}, "field 'input or output of a test of a method' must be JSON"),
         ({"metadata": '{"func_name": "a.b"}'}, "field 'metadata.func_name' must be a method's name"),
+        ({"metadata": {"func_name": "class"}}, "field 'metadata.func_name' must be a method's name"),
+        ({"metadata": {"func_name": "x²"}}, "field 'metadata.func_name' must be a method's name"),
         ({"metadata": "{"}, "field 'metadata' must be an object as JSON"),
         ({"contest_date": "soon"}, "field 'contest_date' must be a day"),
         ({"question_id": ""}, "field 'question_id' must be a text that is not empty"),
