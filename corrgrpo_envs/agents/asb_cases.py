@@ -128,8 +128,8 @@ def _read(
         agent, requests = row.require("agent_name", str), row.require("tasks", list)
         if not all(isinstance(request, str) for request in requests):
             raise schema_error(row.source, row.number, "tasks", "a list of texts", requests)
-        if ":" in agent:  # it is part of ids
-            raise schema_error(row.source, row.number, "agent_name", "a name without ':'", agent)
+        if ":" in agent or not agent.isprintable() or Path(agent).name != agent:  # it is part of ids, and a file's name
+            raise schema_error(row.source, row.number, "agent_name", "a name without ':' or '/'", agent)
         role, tools = _config(folder / _CONFIGS / f"{agent}.json", normal)
         for tool in attackers.get(agent, []):
             if tool.name in {one.name for one in tools}:
@@ -177,7 +177,7 @@ def _config(path: Path, normal: Mapping[str, NormalTool]) -> tuple[str, tuple[No
     try:
         config: Any = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise DatasetError(f"{path} can't be read: {error.strerror or error}") from None
+        raise DatasetError(f"{shown(path.name)} can't be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{path.name}: not JSON: {error}") from None
     description, names = (config.get("description"), config.get("tools")) if isinstance(config, dict) else (None, None)

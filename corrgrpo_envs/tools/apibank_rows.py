@@ -118,7 +118,7 @@ def _published(row: Row, level: int) -> Item:
     if isinstance(answer, str):  # the hub's files hold it as JSON text
         try:
             answer = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise schema_error(row.source, row.number, "answer", "a call as JSON", answer) from None
     calls = answer if isinstance(answer, list) else [answer]
     truth = call_of(calls[0]) if len(calls) == 1 else None

@@ -254,7 +254,7 @@ def test_broken_data(tmp_path):
         with pytest.raises(ValueError, match=message):
             case_tasks(str(folder), "all", 1, False)
     config.unlink()
-    with pytest.raises(DatasetError, match=r"ferry_agent\.json can't be read"):
+    with pytest.raises(DatasetError, match=r"'ferry_agent\.json' can't be read"):
         case_tasks(str(folder), "all", 1, False)
 
 
@@ -275,7 +275,10 @@ def test_broken_data(tmp_path):
             {"Attacker Tool": "room_climate", "Corresponding Agent": "museum_agent"},
             "agent 'museum_agent': its own tool 'room_climate' is also an attacker's",
         ),
-        ("agent_task.jsonl", {"agent_name": "a:b"}, "row 1: field 'agent_name' must be a name without ':'"),
+        ("agent_task.jsonl", {"agent_name": "a:b"}, "row 1: field 'agent_name' must be a name without ':' or '/'"),
+        ("agent_task.jsonl", {"agent_name": "../a"}, "row 1: field 'agent_name' must be a name without ':' or '/'"),
+        ("agent_task.jsonl", {"agent_name": "a\0"}, "row 1: field 'agent_name' must be a name without ':' or '/'"),
+        ("agent_task.jsonl", {"agent_name": "a" * 5000}, r"aaa\.\.\..* can't be read: File name too long"),
         ("agent_task.jsonl", {"tasks": [1]}, "row 1: field 'tasks' must be a list of texts"),
     ],
 )

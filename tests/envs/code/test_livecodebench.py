@@ -432,6 +432,9 @@ def test_files_of_a_hub_id_are_downloaded_by_name(tmp_path, monkeypatch):
     assert len(env.unwrapped.tasks) == 2
     assert (hub, "test2.jsonl", "dataset", "abc") in asked
 
+    with pytest.raises(DatasetError, match=r"'owner/name' or 'owner/name@revision', not 'livecodebench/.*:release_v6'"):
+        gym.make("corrgrpo/LiveCodeBench-v0", dataset=f"{hub}:release_v6").reset()
+
     def broken(*args, **options):
         raise OSError("no network")
 

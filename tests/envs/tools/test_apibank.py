@@ -283,6 +283,8 @@ def test_the_original_layout(tmp_path):
     ("name", "fields", "message"),
     [
         ("x.json", row({"name": "B", "parameters": {}}), "x.json, row 1: no level"),
+        ("level-1.json", row("[" * 5000), "level-1.json, row 1: field 'answer' must be a call as JSON"),
+        ("level-1.json", row("[1"), "level-1.json, row 1: field 'answer' must be a call as JSON"),
         ("x.json", row({"name": "B", "parameters": {}}, level=5), "field 'level' must be 1, 2 or 3"),
         ("level-1-x.json", row([]), "field 'answer' must be one call"),
         ("level-1-x.json", row("{"), "field 'answer' must be a call as JSON"),
