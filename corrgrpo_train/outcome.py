@@ -1,11 +1,12 @@
 """What a run taught its policy and what it did not, in plain words, read from its run folder."""
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from corrgrpo_train.report.runs import json_object
 
 LEVEL = 0.05
 """A change on held-out tasks is called one below this probability of the sign test."""
@@ -95,6 +96,5 @@ def _validation(run_dir: Path, phase: str) -> dict[str, dict[str, float]]:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
+    with path.open("rb") as file:
+        yield from (row for row in map(json_object, file) if row is not None)

@@ -217,6 +217,7 @@ class Trainer:
         timings["tokens_per_second/update"] = metrics["tokens/trained"] / timings["seconds/update"]
         self.tracker.log(step, metrics)
         self.tracker.log_timings(step, timings)
+        self.tracker.log_episodes(step, names, episodes)
         self.tracker.log_transcripts(step, self._transcripts(episodes, advantages))
         self.console.step(step, metrics, timings)
 

@@ -71,6 +71,13 @@ def test_command(words, tmp_path):
         case ["python", "-m", "corrgrpo_train", *arguments]:
             settings = python("-m", "corrgrpo_train", *arguments, "--print-config", cwd=tmp_path)
             assert re.search(r"^env: ", settings, re.MULTILINE)
+        case ["python", "-m", "corrgrpo_train.evaluate", *arguments] if "tiny" in arguments:
+            assert "│ reward" in python("-m", "corrgrpo_train.evaluate", *arguments, cwd=tmp_path)
+            assert list(tmp_path.glob("evaluations/*.json"))
+        case ["python", "-m", "corrgrpo_train.evaluate", *arguments]:
+            from corrgrpo_train.evaluate.cli import COMMANDS, parser
+
+            assert arguments[0] in COMMANDS or parser().parse_args(arguments)
         case _:
             pytest.fail(f"no check for this command: {' '.join(words)}")
 
