@@ -27,8 +27,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .decoder import Decoder
+from .encoder import Encoder
 from .frames import Channel, ClosedError, FrameBuffer, framed
-from .values import Bounds, Decoder, Encoder, Own, TooLargeError, UnsupportedError, all_scalar, node_classes
+from .own import Own
+from .values import Bounds, TooLargeError, UnsupportedError, all_scalar, node_classes
 
 _MESSAGE = 500
 _REPEATS = 30
@@ -36,9 +39,8 @@ _REHEARSAL = "from typing import *\nfrom collections import *\nclass A:\n    def
 _COMPILE_ERRORS = (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError)
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: Channel, program: "Program") -> None:
     """Answer requests until the other end is gone."""
-    program = Program()
     while True:
         try:
             request = channel.receive()
@@ -263,11 +265,14 @@ def become_script() -> None:
     atexit._clear()  # what was registered here so far is not the program's
 
 
-def run(descriptor: int, *, printing: bool) -> None:
-    """Serve over a descriptor; with `printing` the standard streams are not those that were open already."""
+def run(descriptor: int, program: Program, *, printing: bool) -> None:
+    """Serve over a descriptor with a program that is not loaded yet.
+
+    With `printing` the standard streams are not those that were open already.
+    """
     try:
         if printing:
             become_script()
-        serve(Channel(descriptor))
+        serve(Channel(descriptor), program)
     finally:
         os._exit(0)
