@@ -307,7 +307,7 @@ def run(control: socket.socket, layers: Layers, null: int, processes: int) -> No
         found = getattr(finder, "modules", {})
         for name in [name for name in found if name.startswith(__package__ or "")]:
             del found[name]
-    candidate.open_streams()
+    candidate.become_script()
     candidate.rehearse()
     judge.prepare()
     for name in [name for name in sys.modules if name.startswith(__package__ or "")]:
