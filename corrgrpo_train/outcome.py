@@ -1,11 +1,14 @@
 """What a run taught its policy and what it did not, in plain words, read from its run folder."""
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
+
+from corrgrpo_train.report.runs import json_object
 
 LEVEL = 0.05
 """A change on held-out tasks is called one below this probability of the sign test."""
@@ -19,19 +22,19 @@ Scores = Mapping[str, Mapping[str, float]]
 def outcome(run_dir: Path) -> list[str]:
     """A few lines: share of groups with a signal, training rewards early and late, and changes on held-out tasks.
 
-    Held-out tasks are compared one by one, those of the last validation with those after the warm start and before
-    training. Empty for a run without a training step.
+    Held-out tasks (the run's validation split, which may be its training split) are compared one by one, those of the
+    last validation with those after the warm start and before training. Empty for a run without a training step.
     """
     rows = [row for row in _lines(run_dir / "metrics.jsonl") if row.get("phase", "train") == "train"]
     steps = [row for row in rows if "reward/mean" in row]
     if not steps:
         return []
     lines = [_training(steps)]
-    last = _validation(run_dir, "train")
+    last, tasks = _validation(run_dir, "train"), _validated_on(run_dir)
     for phase, words in _BEFORE.items():
         first = _validation(run_dir, phase)
         if first and last:
-            lines.append(f"Held-out tasks since {words}: {_changes(first, last)}.")
+            lines.append(f"{tasks} since {words}: {_changes(first, last)}.")
     return lines
 
 
@@ -80,6 +83,13 @@ def _change(name: str, differences: Sequence[float]) -> str:
     return f"{name} {word} (better on {better}, worse on {worse} of {len(differences)}; p = {chance:.2g})"
 
 
+def _validated_on(run_dir: Path) -> str:
+    config = run_dir / "config.yaml"
+    settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    split = settings.get("validation_split", "validation")
+    return "Tasks that were trained on," if split == "train" else "Held-out tasks"
+
+
 def _validation(run_dir: Path, phase: str) -> dict[str, dict[str, float]]:
     """Scores of the last validation of a phase, by task; tasks that were not scored are left out."""
     files = sorted((run_dir / "transcripts").glob(f"validation_{phase}_*.jsonl"))
@@ -95,6 +105,5 @@ def _validation(run_dir: Path, phase: str) -> dict[str, dict[str, float]]:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
+    with path.open("rb") as file:
+        yield from (row for row in map(json_object, file) if row is not None)

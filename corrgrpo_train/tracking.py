@@ -1,4 +1,4 @@
-"""The run folder: configuration, metrics, timings and transcripts as they come; metrics go to trackers as well.
+"""The run folder: configuration, versions, metrics, timings and episodes as they come; metrics go to trackers as well.
 
 `metrics.jsonl` holds what the run computed and repeats bit for bit; what depends on the clock goes to
 `timings.jsonl`. A row has `step`, for rows outside the training steps `phase`, and then flat metric names.
@@ -8,19 +8,21 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Self
 
 from corrgrpo_train.config import Config, to_yaml
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.trackers import Sink, TensorBoard, open_tracker
+from corrgrpo_train.versions import with_versions
 
 PHASES = ("base", "warm_start", "train")
 """Before any update; during and after the warm start; the training steps."""
 
-ROWS = ("metrics.jsonl", "timings.jsonl")
+ROWS = ("metrics.jsonl", "timings.jsonl", "episodes.jsonl")
 
 
 def holds_run(run_dir: Path) -> bool:
@@ -39,7 +41,7 @@ def rewind(run_dir: Path, step: int | None) -> None:
         path = run_dir / name
         if path.exists():
             kept = [line for line in path.read_bytes().splitlines(keepends=True) if _is_kept(line, step)]
-            _replace(path, b"".join(kept))
+            replace_file(path, b"".join(kept))
     for path in (run_dir / "transcripts").glob("*.jsonl"):
         match = re.fullmatch(r".+_(\d+)", path.stem)
         if match and (step is None or int(match[1]) > step):
@@ -59,7 +61,7 @@ def _is_kept(line: bytes, step: int | None) -> bool:
     return row.get("phase", "train") != "train" or (isinstance(reached, int) and reached <= step)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Write aside and rename, so that a kill leaves the old file or the new one."""
     aside = path.with_name(path.name + ".tmp")
     with aside.open("wb") as file:
@@ -136,7 +138,8 @@ class Tracker:
             # "x": of two runs that start at once in one folder, one is refused. A kill leaves an empty file, not a part
             # of the settings.
             (run_dir / "config.yaml").open("x").close()
-            _replace(run_dir / "config.yaml", to_yaml(config).encode())
+            replace_file(run_dir / "config.yaml", to_yaml(config).encode())
+            replace_file(run_dir / "versions.json", with_versions(run_dir / "versions.json", 0))
         except FileExistsError:
             if tracker is not None:
                 tracker.close()
@@ -156,7 +159,9 @@ class Tracker:
         """
         tracker = open_tracker(config)
         rewind(config.run_dir, step)
-        _replace(config.run_dir / "config.yaml", to_yaml(config).encode())
+        replace_file(config.run_dir / "config.yaml", to_yaml(config).encode())
+        versions = config.run_dir / "versions.json"
+        replace_file(versions, with_versions(versions, step or 0))
         purge_step = 0 if step is None else step + 1
         return cls(config.run_dir, tensorboard=config.tensorboard, purge_step=purge_step, note=note, tracker=tracker)
 
@@ -179,10 +184,27 @@ class Tracker:
         self._write("timings.jsonl", {"step": step, **timings})
         self._event(step, timings, "timings/")
 
+    def log_episodes(self, step: int, names: Sequence[str], episodes: Sequence[Episode]) -> None:
+        """Append the components of all episodes of a step to `episodes.jsonl`: what groups can be studied from.
+
+        Args:
+            step: training steps done, this one included.
+            names: of the components, in the order of the values.
+            episodes: of the rollout.
+        """
+        row = {
+            "step": step,
+            "names": names,
+            "groups": [episode.group for episode in episodes],
+            "tasks": [episode.task_id for episode in episodes],
+            "values": [[episode.components.get(name, math.nan) for name in names] for episode in episodes],
+        }
+        self._write("episodes.jsonl", row)
+
     def log_transcripts(self, step: int, rows: Iterable[Mapping[str, Any]], name: str = "step") -> None:
         """Write episodes to `transcripts/NAME_000010.jsonl`, one a line."""
         text = "".join(_line(row) for row in rows)
-        _replace(self._transcripts / f"{name}_{step:06d}.jsonl", text.encode())
+        replace_file(self._transcripts / f"{name}_{step:06d}.jsonl", text.encode())
 
     def close(self) -> None:
         """Close all files."""
@@ -212,6 +234,9 @@ class NoTracker:
         """Nothing."""
 
     def log_timings(self, step: int, timings: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def log_episodes(self, step: int, names: Sequence[str], episodes: Sequence[Episode]) -> None:
         """Nothing."""
 
     def log_transcripts(self, step: int, rows: Iterable[Mapping[str, Any]], name: str = "step") -> None:

@@ -88,7 +88,7 @@ def summary(episodes: Iterable[Mapping[str, Any]], confidence: float = 0.95) -> 
     def rate(some: Sequence[Result], values: Sequence[float]) -> Estimate:
         return estimate(values, [one.agent for one in some], confidence)
 
-    pairs = list(zip(attacked, _clean_utilities(clean, attacked), strict=True)) if clean else []
+    pairs = list(zip(attacked, clean_utilities(clean, attacked), strict=True)) if clean else []
     paired = [one for one, _ in pairs]
     return flat(
         {
@@ -103,7 +103,12 @@ def summary(episodes: Iterable[Mapping[str, Any]], confidence: float = 0.95) -> 
     )
 
 
-def _clean_utilities(clean: Sequence[Result], attacked: Sequence[Result]) -> list[float]:
+def clean_utilities(clean: Sequence[Result], attacked: Sequence[Result]) -> list[float]:
+    """The clean utility that each attacked result is paired with, see `summary`.
+
+    Raises:
+        ValueError: if there is no clean result of an attacked one's task.
+    """
     utilities: dict[tuple[str, str, str | None], list[float]] = {}
     for one in clean:
         utilities.setdefault((one.agent, one.task, one.tool), []).append(one.utility)

@@ -1,13 +1,14 @@
 """What is reported of answers beyond their rewards, and the published evaluation of a set of episodes.
 
-CorrGRPO evaluates RLLA-4K by the training reward, mapped linearly to percent, over the tasks whose ground
+CorrGRPO evaluates RLLA-4K by the training reward, mapped linearly to 0 … 100 %, over the tasks whose ground
 truth makes a call; format over all tasks. No answer is repaired, whatever model wrote it.
 """
 
-from collections.abc import Iterable, Mapping
-from math import nan
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
+from corrgrpo_envs.intervals import Estimate, estimate, flat
 from corrgrpo_envs.tools.scoring import Score
 
 METRICS = (
@@ -43,37 +44,52 @@ def metrics(score: Score) -> dict[str, float]:
     return values
 
 
-def summary(episodes: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Evaluate recorded episodes as the published evaluator does.
+def summary(episodes: Iterable[Mapping[str, Any]], confidence: float = 0.95) -> dict[str, float | None]:
+    """Evaluate recorded episodes as the published evaluator does, which writes these shares in percent.
 
     Args:
-        episodes: the `info` of each episode's last step, or any mappings with its `metrics`.
+        episodes: the `info` of each episode's last step, or any mappings with its `task_id` and `metrics`.
+        confidence: of the intervals, see `intervals.estimate`; several episodes of one task are a cluster.
 
     Returns:
-        `tasks` and `call_tasks`, the two denominators; in percent over the call tasks `all_exact`,
-        `function_name`, `parameter_names`, `parameter_values`, `accuracy` (the three rewards summed, -3 to 3)
-        and `combined` (with format, -3 to 4); over all tasks `format` and `exact`. A mean over no task is
-        `nan`.
+        Shares from 0 to 1, each also with `_low`, `_high` and `_count` (its denominator); None over no episodes. Over
+        the episodes whose task wants calls: `all_exact`, `function_name`, `parameter_names`, `parameter_values`,
+        `accuracy` (the three rewards summed, mapped from -3 … 3) and `combined` (with format, from -3 … 4); over all
+        of them `format` and `exact`.
+
+    Raises:
+        ValueError: if an episode lacks what is needed.
     """
-    everything = [episode["metrics"] for episode in episodes]
-    with_calls = [values for values in everything if "all_exact" in values]
-    names = _percent(with_calls, "function_name_score")
-    parameters = _percent(with_calls, "parameter_names_score")
-    values = _percent(with_calls, "parameter_values_score")
-    accuracy = (names + 2 * parameters + 3 * values) / 6
-    return {
-        "tasks": float(len(everything)),
-        "call_tasks": float(len(with_calls)),
-        "all_exact": _percent(with_calls, "all_exact"),
-        "function_name": names,
-        "parameter_names": parameters,
-        "parameter_values": values,
-        "accuracy": accuracy,
-        "combined": (6 * accuracy + _percent(with_calls, "format_score")) / 7,
-        "format": _percent(everything, "format_score"),
-        "exact": _percent(everything, "exact"),
-    }
+    everything = [_row(episode, number) for number, episode in enumerate(episodes)]
+    with_calls = [row for row in everything if "all_exact" in row[1]]
+
+    def mean(rows: list[tuple[str, Mapping[str, float]]], value: Callable[[Mapping[str, float]], float]) -> Estimate:
+        return estimate([value(metrics) for _, metrics in rows], [task for task, _ in rows], confidence)
+
+    return flat(
+        {
+            "all_exact": mean(with_calls, itemgetter("all_exact")),
+            "function_name": mean(with_calls, itemgetter("function_name_score")),
+            "parameter_names": mean(with_calls, itemgetter("parameter_names_score")),
+            "parameter_values": mean(with_calls, itemgetter("parameter_values_score")),
+            "accuracy": mean(with_calls, _accuracy),
+            "combined": mean(with_calls, lambda one: (6 * _accuracy(one) + one["format_score"]) / 7),
+            "format": mean(everything, itemgetter("format_score")),
+            "exact": mean(everything, itemgetter("exact")),
+        }
+    )
 
 
-def _percent(rows: list[Mapping[str, float]], name: str) -> float:
-    return 100 * sum(row[name] for row in rows) / len(rows) if rows else nan
+def _row(episode: Mapping[str, Any], number: int) -> tuple[str, Mapping[str, float]]:
+    """The episode's task, its own number where it names none, and its metrics."""
+    metrics = episode.get("metrics")
+    if not isinstance(metrics, Mapping) or "format_score" not in metrics:
+        raise ValueError(f"the episode of {episode.get('task_id')!r} lacks 'metrics' with 'format_score'")
+    return str(episode.get("task_id", number)), metrics
+
+
+def _accuracy(metrics: Mapping[str, float]) -> float:
+    """The three content rewards summed, as a share of their range: they span 1, 2 and 3."""
+    return (
+        metrics["function_name_score"] + 2 * metrics["parameter_names_score"] + 3 * metrics["parameter_values_score"]
+    ) / 6

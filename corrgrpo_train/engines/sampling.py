@@ -15,6 +15,11 @@ def uniforms(key: tuple[int, ...], count: int) -> NDArray[np.float64]:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(count)
 
 
+def seed_of(key: tuple[int, ...]) -> int:
+    """A sequence's seed for engines that want one number, from 0 to 2^63 - 1; equal keys give equal seeds."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]) >> 1
+
+
 def draw(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Draw one token per row by inverting the cumulative distribution.
 

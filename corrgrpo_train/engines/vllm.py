@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from corrgrpo_train.engines.base import Completion, SamplingRequest
 from corrgrpo_train.engines.push_check import PushCheck
+from corrgrpo_train.engines.sampling import seed_of
 from corrgrpo_train.errors import UsageError, first_line
 
 DIVERGED = (
@@ -176,11 +176,6 @@ class VllmEngine:
         self.abandon()
         self._close()
         self.core = None
-
-
-def seed_of(key: tuple[int, ...]) -> int:
-    """A sequence's seed in vLLM, from 0 to 2^63 - 1; equal keys give equal seeds."""
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]) >> 1
 
 
 def _completion(output: Any) -> Completion:

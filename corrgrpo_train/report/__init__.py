@@ -1,1 +1,1 @@
-"""Pictures of runs, drawn from their run folders."""
+"""Runs as a page to read in a browser, and as pictures, drawn from their run folders."""

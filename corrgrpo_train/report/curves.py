@@ -1,19 +1,16 @@
-"""Training curves of one or several runs as one PNG, read from `metrics.jsonl`."""
+"""Training curves of one or several runs as one picture, read from `metrics.jsonl`."""
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.report.runs import EMA, Run, read_runs, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-EMA = 0.8
-"""Weight of the past in the smoothed line."""
 
 DIAGNOSTICS = {
     "correlation_sum": ("Correlation sum Q", "mean over groups"),
@@ -23,39 +20,7 @@ DIAGNOSTICS = {
     "constant_share_mean": ("Constant components", "share of groups"),
     "share_without_signal": ("Groups without a signal", "share of groups"),
 }
-"""Estimator diagnostics that are drawn, with title and unit; those of `AVERAGED` are made from several."""
-
-AVERAGED = ("correlation", "constant_share")
-"""Diagnostics with a number per pair or per component, drawn as their mean."""
-
-Points = list[tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class Run:
-    """The rows of one run.
-
-    Attributes:
-        label: name in the legend.
-        rows: rows of `metrics.jsonl`, in order.
-    """
-
-    label: str
-    rows: Sequence[Mapping[str, Any]]
-
-    def series(self, name: str, phases: Iterable[str] = ("train",)) -> Points:
-        """(step, value) of a metric in the rows of these phases; missing and null values are left out."""
-        wanted = set(phases)
-        return [
-            (float(row["step"]), float(row[name]))
-            for row in self.rows
-            if row.get("phase", "train") in wanted and isinstance(row.get(name), (int, float))
-        ]
-
-    def names(self, prefix: str, suffix: str = "") -> list[str]:
-        """What stands between prefix and suffix in the metric names, in order of appearance."""
-        found = (key for row in self.rows for key in row if key.startswith(prefix) and key.endswith(suffix))
-        return list(dict.fromkeys(key[len(prefix) : len(key) - len(suffix)] for key in found))
+"""Estimator diagnostics that are drawn, with title and unit; those that end in `_mean` are made from several."""
 
 
 @dataclass(frozen=True)
@@ -75,50 +40,6 @@ class Panel:
     validations: Mapping[str, str]
 
 
-def read_run(run_dir: Path) -> Run:
-    """Read a run folder; a torn last line (the run is being written) is left out.
-
-    Raises:
-        UsageError: if it is not a run folder or has no rows yet.
-    """
-    path = run_dir / "metrics.jsonl"
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise UsageError(f"{run_dir} is not a run folder: {path.name} cannot be read ({error.strerror})") from None
-    rows = []
-    for count, line in enumerate(lines[:-1], start=1):
-        try:
-            row = json.loads(line)
-            float(row["step"])
-        except (ValueError, TypeError, KeyError):
-            raise UsageError(f"{path}, line {count}, is not a row of metrics") from None
-        rows.append(row | _averages(row))
-    if not rows:
-        raise UsageError(f"{path} has no rows yet")
-    return Run(run_dir.resolve().name, rows)
-
-
-def _averages(row: Mapping[str, Any]) -> dict[str, float]:
-    """The means of a row's diagnostics per pair or component, under names of their own; without those it lacks."""
-    means = {}
-    for name in AVERAGED:
-        known = [value for key, value in row.items() if key.startswith(f"estimator/{name}/") and value is not None]
-        if known:
-            means[f"estimator/{name}_mean"] = math.fsum(known) / len(known)
-    return means
-
-
-def smooth(points: Points, past: float = EMA) -> Points:
-    """Exponential moving average over the points, without the bias towards the first one."""
-    total, weight, smoothed = 0.0, 0.0, []
-    for step, value in points:
-        total = past * total + (1 - past) * value
-        weight = past * weight + (1 - past)
-        smoothed.append((step, total / weight))
-    return smoothed
-
-
 def panels(runs: Sequence[Run]) -> list[Panel]:
     """The plots for which the runs have data."""
 
@@ -135,19 +56,32 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
         Panel(f"Metric: {n}", "mean", {n: f"metrics/{n}"}, {n: f"validation/metrics/{n}"})
         for n in dict.fromkeys([*found("metrics/"), *found("validation/metrics/")])
     ]
-    plots += [Panel(title, unit, {title: f"estimator/{name}"}, {}) for name, (title, unit) in DIAGNOSTICS.items()]
+    once = {"corrgrpo_to_grpo"} if _all_corrgrpo(runs) else set()
+    drawn = {name: words for name, words in DIAGNOSTICS.items() if name not in once}
+    plots += [Panel(title, unit, {title: f"estimator/{name}"}, {}) for name, (title, unit) in drawn.items()]
     for title, unit, name in (
         ("Completion length", "tokens", "tokens/completion_mean"),
         ("Policy entropy", "nats per token", "policy/entropy"),
         ("Gradient norm", "", "policy/grad_norm"),
     ):
         plots.append(Panel(title, unit, {title: name}, {}))
-    drawn = []
-    for plot in plots:
-        names = [*plot.curves.values(), *plot.validations.values()]
-        if any(run.series(name, ("base", "warm_start", "train")) for run in runs for name in names):
-            drawn.append(plot)
-    return drawn
+    return [plot for plot in plots if has_data(plot, runs)]
+
+
+def has_data(plot: Panel, runs: Sequence[Run]) -> bool:
+    """Whether any of the runs has a number for the plot."""
+    names = [*plot.curves.values(), *plot.validations.values()]
+    return any(run.series(name, ("base", "warm_start", "train")) for run in runs for name in names)
+
+
+def _all_corrgrpo(runs: Sequence[Run]) -> bool:
+    """Whether what CorrGRPO's advantages would be is what they are, in all runs: one plot says it all then."""
+    pairs = [(run.series("estimator/ratio_to_grpo"), run.series("estimator/corrgrpo_to_grpo")) for run in runs]
+    return all(
+        len(own) == len(corrgrpo)
+        and all(math.isclose(a, b, rel_tol=1e-6) for (_, a), (_, b) in zip(own, corrgrpo, strict=True))
+        for own, corrgrpo in pairs
+    )
 
 
 def draw_curves(*run_dirs: Path, output: Path | None = None, only: Sequence[str] = ()) -> Path:
@@ -158,7 +92,7 @@ def draw_curves(*run_dirs: Path, output: Path | None = None, only: Sequence[str]
 
     Args:
         run_dirs: run folders.
-        output: the PNG to write; None: `curves.png` in the first folder.
+        output: the .png or .svg file to write; None: `curves.png` in the first folder.
         only: draw the plots whose titles contain one of these; empty draws all.
 
     Returns:
@@ -167,20 +101,28 @@ def draw_curves(*run_dirs: Path, output: Path | None = None, only: Sequence[str]
     Raises:
         UsageError: if a folder holds no run, matplotlib is missing or the picture cannot be written.
     """
+    return draw_runs(read_runs(run_dirs), output or run_dirs[0] / "curves.png", only)
+
+
+def draw_runs(runs: Sequence[Run], path: Path, only: Sequence[str] = ()) -> Path:
+    """Draw runs that have been read, as `draw_curves` does.
+
+    Args:
+        runs: at least one.
+        path: the .png or .svg file to write.
+        only: as there.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise UsageError("curves need matplotlib: pip install matplotlib") from None
-    if not run_dirs:
-        raise UsageError("name at least one run folder")
-    runs = _distinct([read_run(folder) for folder in run_dirs])
     titles = [plot.title for plot in panels(runs)]
     plots = [plot for plot in panels(runs) if not only or any(part in plot.title for part in only)]
     if titles and not plots:
         raise UsageError(f"no plot's title contains any of {', '.join(only)}; there are: {', '.join(titles)}")
     if not plots:
-        raise UsageError(f"{run_dirs[0]} has no rewards yet: nothing to draw")
+        raise UsageError(f"{runs[0].folder} has no rewards yet: nothing to draw")
     columns = min(3, len(plots))
     lines = math.ceil(len(plots) / columns)
     figure = Figure(figsize=(4.6 * columns, 2.9 * lines + 0.9), dpi=110, layout="constrained")
@@ -191,21 +133,11 @@ def draw_curves(*run_dirs: Path, output: Path | None = None, only: Sequence[str]
             _draw(axes, run, plot, f"C{number}")
         _label(axes, plot)
     _legend(figure, runs)
-    path = output or run_dirs[0] / "curves.png"
     try:
-        figure.savefig(path, format="png")
+        figure.savefig(path, format=path.suffix.lower().removeprefix(".") or "png")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     return path
-
-
-def _distinct(runs: list[Run]) -> list[Run]:
-    """Runs of equal names get a number."""
-    labels = [run.label for run in runs]
-    return [
-        Run(f"{run.label} ({place + 1})", run.rows) if labels.count(run.label) > 1 else run
-        for place, run in enumerate(runs)
-    ]
 
 
 def _draw(axes: "Axes", run: Run, plot: Panel, color: str) -> None:

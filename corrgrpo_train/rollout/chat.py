@@ -21,6 +21,14 @@ _TOOLS_TEXT = (
 )
 
 
+def with_schemas(messages: Sequence[Message], schemas: Sequence[Any]) -> list[Message]:
+    """The messages with tool schemas, and how a tool is called, in the system message; one is made if there is none."""
+    text = _TOOLS_TEXT.format(schemas="\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas))
+    if messages and messages[0]["role"] == "system":
+        return [{**messages[0], "content": messages[0]["content"] + "\n\n" + text}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
+
+
 class Chat:
     """A tokenizer's chat template, as functions from messages to token ids and from token ids to text.
 
@@ -113,12 +121,7 @@ class Chat:
         """Messages and schemas in the form that this template takes."""
         plain, schemas = [dict(message) for message in messages], json.loads(tools)
         if schemas and not self.has_tools:
-            text = _TOOLS_TEXT.format(schemas="\n".join(json.dumps(s, ensure_ascii=False) for s in schemas))
-            if plain and plain[0]["role"] == "system":
-                plain[0]["content"] += "\n\n" + text
-            else:
-                plain.insert(0, {"role": "system", "content": text})
-            schemas = []
+            plain, schemas = with_schemas(plain, schemas), []
         if plain and plain[0]["role"] == "system" and not self.has_system:
             system = plain.pop(0)["content"]
             if plain and plain[0]["role"] == "user":

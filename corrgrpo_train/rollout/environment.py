@@ -84,6 +84,22 @@ def make(name: str, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
 
 def _unknown_argument(full: str, arguments: Mapping[str, Any]) -> ValueError | None:
     """The first argument that the constructor does not have, as an error; None if it has them all."""
+    parameters = parameters_of(full)
+    if parameters is None:
+        return None
+    for name in arguments:
+        if name not in parameters:
+            what = "reward weights for an environment without" if name == "reward_weights" else "env_args"
+            return unknown(what, name, parameters)
+    return None
+
+
+def parameters_of(full: str) -> tuple[str, ...] | None:
+    """Names of the arguments of an environment's constructor; None if they are not known, or it takes any.
+
+    Args:
+        full: an id; the package that registers it must have been imported.
+    """
     try:
         entry = gym.spec(full.rpartition(":")[2]).entry_point
     except gym.error.Error:  # it is the package's name that could not be imported
@@ -94,11 +110,7 @@ def _unknown_argument(full: str, arguments: Mapping[str, Any]) -> ValueError | N
     parameters = inspect.signature(maker).parameters
     if any(item.kind is item.VAR_KEYWORD for item in parameters.values()):
         return None
-    for name in arguments:
-        if name not in parameters:
-            what = "reward weights for an environment without" if name == "reward_weights" else "env_args"
-            return unknown(what, name, parameters)
-    return None
+    return tuple(parameters)
 
 
 def told(error: BaseException) -> str:

@@ -69,13 +69,13 @@ def opened(
 ) -> LiveEpisode | None:
     """Begin an episode with its first observation; None if the environment failed."""
     if isinstance(first, EnvironmentFailedError):
-        _fail(episode, first)
+        fail(episode, first)
         return None
     messages = tuple(dict(message) for message in first["messages"])
     tools = first.get("tools", "[]")
     episode.tokens.add_given(chat.opening(messages, tools))
     if len(episode.tokens) >= limits.episode_tokens:  # an environment that does not repeat itself: tasks are measured
-        _fail(episode, EnvironmentFailedError("the first messages are longer than an episode may be"))
+        fail(episode, EnvironmentFailedError("the first messages are longer than an episode may be"))
         return None
     return LiveEpisode(episode, runner, messages, messages, tools)
 
@@ -107,32 +107,58 @@ def record(
     """Write a turn into its episode; return whether the episode goes on."""
     episode = one.episode
     episode.tokens.add_sampled(completion.token_ids, completion.logprobs)
-    episode.texts.append(text)
-    if isinstance(result, EnvironmentFailedError):
-        _fail(episode, result)
+    messages = take(episode, one.messages, text, result)
+    if messages is None:
         return False
-    try:
-        _add(episode, result)
-    except EnvironmentFailedError as failure:
-        _fail(episode, failure)
-        return False
-    if result.ended:
-        return False
-    messages = tuple(dict(message) for message in result.observation["messages"])
-    seen = len(one.messages)
-    if messages[:seen] != one.messages or len(messages) <= seen or messages[seen]["role"] != "assistant":
-        _fail(episode, EnvironmentFailedError("the conversation was rewritten: messages may only be added"))
-        return False
-    between = chat.continuation(one.opening, one.tools, messages[seen + 1 :], after_eos=completion.finished)
+    added = messages[len(one.messages) + 1 :]
+    between = chat.continuation(one.opening, one.tools, added, after_eos=completion.finished)
     if len(episode.tokens) + len(between) >= limits.episode_tokens:
-        try:
-            _add(episode, one.runner.finish(""))
-        except EnvironmentFailedError as failure:
-            _fail(episode, failure)
+        break_off(episode, one.runner)
         return False
     episode.tokens.add_given(between)
     one.messages = messages
     return True
+
+
+def take(
+    episode: Episode, messages: tuple[Message, ...], text: str, result: Stepped | EnvironmentFailedError
+) -> tuple[Message, ...] | None:
+    """Write the assistant's text and what came of it into the episode.
+
+    Args:
+        episode: the episode.
+        messages: the conversation that the text answers.
+        text: the assistant's text.
+        result: what the environment made of it.
+
+    Returns:
+        the conversation that goes on, or None where the episode has ended.
+    """
+    episode.texts.append(text)
+    if isinstance(result, EnvironmentFailedError):
+        fail(episode, result)
+        return None
+    try:
+        _add(episode, result)
+    except EnvironmentFailedError as failure:
+        fail(episode, failure)
+        return None
+    if result.ended:
+        return None
+    following = tuple(dict(message) for message in result.observation["messages"])
+    seen = len(messages)
+    if following[:seen] != messages or len(following) <= seen or following[seen]["role"] != "assistant":
+        fail(episode, EnvironmentFailedError("the conversation was rewritten: messages may only be added"))
+        return None
+    return following
+
+
+def break_off(episode: Episode, runner: EpisodeRunner) -> None:
+    """End an episode that has no room for another turn, and score it."""
+    try:
+        _add(episode, runner.finish(""))
+    except EnvironmentFailedError as failure:
+        fail(episode, failure)
 
 
 def _add(episode: Episode, result: Stepped) -> None:
@@ -192,7 +218,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _fail(episode: Episode, failure: EnvironmentFailedError) -> None:
+def fail(episode: Episode, failure: EnvironmentFailedError) -> None:
     """Leave the episode unscored: it is counted, and no part of it reaches the loss."""
     episode.error, episode.status = str(failure), "environment_error"
     episode.components, episode.reward = {}, float("nan")

@@ -96,6 +96,8 @@ def sdist_with_trainer(sdist: Path, work: Path, torch: list[str]) -> None:
     run(python, "-m", "corrgrpo_train", "--env", "CorrelatedBandit-v0", *small.split(), "--output", "run", cwd=work)
     assert (work / "run" / "curves.png").is_file()
     assert list((work / "run" / "checkpoints").glob("*/COMPLETE"))
+    run(python, "-m", "corrgrpo_train.report", "run", cwd=work)
+    assert (work / "run" / "report.html").stat().st_size > 1_000_000
     print("sdist: trained a tiny model")
 
 

@@ -14,7 +14,8 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.report import curves
 from corrgrpo_train.report.__main__ import main
-from corrgrpo_train.report.curves import draw_curves, panels, read_run, smooth
+from corrgrpo_train.report.curves import draw_curves, panels
+from corrgrpo_train.report.runs import EMA, read_run, smooth
 from corrgrpo_train.rollout import Episode, TokenSequence
 
 
@@ -80,17 +81,27 @@ def test_every_diagnostic_of_a_trained_step_is_drawn(tmp_path: Path) -> None:
         for n, (a, b) in enumerate([(0.0, 1.0), (1.0, 0.0), (0.0, 0.5), (1.0, 2.0)])
     ]
     components = [list(episode.components.values()) for episode in episodes]
-    result = estimate("corrgrpo", components, [0, 0, 1, 1], [1.0, 0.5])
+    result = estimate("grpo", components, [0, 0, 1, 1], [1.0, 0.5])
     row = {"step": 1, **step_metrics(episodes, ["a", "b"], result, {})}
     titles = [panel.title for panel in panels([read_run(write(tmp_path / "run", [row]))])]
     assert [title for title, _ in curves.DIAGNOSTICS.values() if title not in titles] == []
+
+
+def test_corrgrpos_advantages_are_drawn_once(tmp_path: Path) -> None:
+    def titles(**ratios: float) -> list[str]:
+        row = {"step": 1, **{f"estimator/{name}": value for name, value in ratios.items()}}
+        folder = write(tmp_path / str(len(list(tmp_path.iterdir()))), [row])
+        return [panel.title for panel in panels([read_run(folder)])]
+
+    assert titles(ratio_to_grpo=0.7, corrgrpo_to_grpo=0.7) == ["This method's advantage over GRPO's"]
+    assert len(titles(ratio_to_grpo=1.0, corrgrpo_to_grpo=0.7)) == 2
 
 
 def test_smoothing_is_the_weighted_mean_of_the_past() -> None:
     values = [3.0, -1.0, 4.0, 1.0, -5.0]
     expected = []
     for last in range(len(values)):
-        weights = [0.8 ** (last - place) for place in range(last + 1)]
+        weights = [0.6 ** (last - place) for place in range(last + 1)]
         expected.append(sum(w * v for w, v in zip(weights, values, strict=False)) / sum(weights))
     assert [value for _, value in smooth(list(enumerate(values)))] == pytest.approx(expected)
     assert smooth([]) == []
@@ -184,8 +195,7 @@ def test_a_constant_curve_is_not_blown_up(tmp_path: Path, figures: list[Figure])
     [
         (None, "is not a run folder"),
         ("", "has no rows yet"),
-        ("nonsense\n", "line 1, is not a row of metrics"),
-        ('{"step": 1}\n{"reward/mean": 1}\n', "line 2, is not a row of metrics"),
+        ("nonsense\n", "has no rows yet: metrics.jsonl: line 1 is not a row and is left out"),
         ('{"step": 1, "other": 2}\n', "has no rewards yet"),
     ],
 )
@@ -194,7 +204,7 @@ def test_wrong_folders_are_one_line(
 ) -> None:
     if content is not None:
         (tmp_path / "metrics.jsonl").write_text(content)
-    assert main([str(tmp_path)]) == 2
+    assert main([str(tmp_path), "--output", str(tmp_path / "curves.png")]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert words in err
@@ -209,4 +219,4 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: py
 def test_smoothing_weight_is_told_in_the_legend(tmp_path: Path, figures: list[Figure]) -> None:
     draw_curves(a_run(tmp_path / "run"))
     names = [text.get_text() for text in figures[0].legends[0].get_texts()]
-    assert f"moving average (EMA {curves.EMA:g})" in names
+    assert f"moving average (EMA {EMA:g})" in names

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,9 @@ import torch
 from corrgrpo_train.config import Config, from_yaml
 from corrgrpo_train.config_checks import check_values
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.rollout import Episode
 from corrgrpo_train.trackers import TRACKERS, Guarded, Sink
-from corrgrpo_train.tracking import Tracker, holds_run, rewind
+from corrgrpo_train.tracking import ROWS, Tracker, holds_run, rewind
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +40,7 @@ def write(tracker: Tracker, steps: range) -> None:
     for step in steps:
         tracker.log(step, {"reward/mean": step / 3})
         tracker.log_timings(step, {"seconds/rollout": step / 7})
+        tracker.log_episodes(step, ["a", "b"], [Episode(0, 0, "task", components={"a": step / 3})])
         tracker.log_transcripts(step, [{"text": f"answer {step}"}])
 
 
@@ -54,6 +57,12 @@ def test_a_run_folder(tmp_path: Path) -> None:
         '{"step": 1, "reward/mean": 0.3333333333333333}\n{"step": 2, "reward/mean": 0.6666666666666666}\n'
     )
     assert rows(folder, "timings.jsonl") == [{"step": s, "seconds/rollout": s / 7} for s in (1, 2)]
+    assert rows(folder, "episodes.jsonl") == [
+        {"step": s, "names": ["a", "b"], "groups": [0], "tasks": ["task"], "values": [[s / 3, None]]} for s in (1, 2)
+    ]
+    (entry,) = json.loads((folder / "versions.json").read_text())
+    assert entry["after_step"] == 0
+    assert entry["packages"]["torch"] == version("torch")
     assert (folder / "transcripts" / "step_000002.jsonl").read_text() == '{"text": "answer 2"}\n'
     assert not (folder / "tensorboard").exists()
 
@@ -122,7 +131,7 @@ def test_transcripts_may_have_a_name(tmp_path: Path) -> None:
 # ---- nothing is lost -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "timings.jsonl", "checkpoints", "transcripts"])
+@pytest.mark.parametrize("name", [*ROWS, "config.yaml", "checkpoints", "transcripts"])
 def test_a_folder_with_a_run_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("kept")
     assert holds_run(tmp_path)
@@ -164,8 +173,23 @@ def test_a_resumed_run_has_the_same_bytes(tmp_path: Path) -> None:
     ]
     write(tracker, range(5, 9))
     tracker.close()
-    for name in ("metrics.jsonl", "timings.jsonl", "transcripts/step_000008.jsonl"):
+    for name in (*ROWS, "versions.json", "transcripts/step_000008.jsonl"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_other_versions_are_noted_where_a_run_goes_on(tmp_path: Path) -> None:
+    Tracker.start(config(tmp_path / "run")).close()
+    path = tmp_path / "run" / "versions.json"
+    (entry,) = json.loads(path.read_text())
+    older = entry | {"python": "3.0"}
+    path.write_text(json.dumps([older, {**entry, "after_step": 9}]))
+    Tracker.resume(config(tmp_path / "run", resume=True), 4).close()
+    assert json.loads(path.read_text()) == [older, {**entry, "after_step": 4}]
+    Tracker.resume(config(tmp_path / "run", resume=True), 6).close()
+    assert json.loads(path.read_text()) == [older, {**entry, "after_step": 4}]
+    path.write_text("damaged")
+    Tracker.resume(config(tmp_path / "run", resume=True), 6).close()
+    assert json.loads(path.read_text()) == [{**entry, "after_step": 6}]
 
 
 def test_a_run_that_saved_nothing_starts_over(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import torch
 
 from corrgrpo_train.checkpoint import load_checkpoint
 from corrgrpo_train.cli import main
+from corrgrpo_train.report.groups import groups_of
+from corrgrpo_train.report.runs import read_run
 
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -60,6 +62,12 @@ def test_a_run_writes_what_it_promises(tmp_path, turns):
         assert row["tokens/trained"] == 0 or row["policy/engine_mismatch"] < 0.05
     assert [row["step"] for row in rows(run, "timings.jsonl")] == [1, 2, 3]
     assert all(row["tokens_per_second/rollout"] > 0 for row in rows(run, "timings.jsonl"))
+    # The components of all episodes give the numbers that the estimator gave.
+    groups = groups_of(read_run(run), 1000)
+    for row in train:
+        sums = [group.correlation_sum for group in groups if group.step == row["step"]]
+        assert len(sums) == 3
+        assert sum(sums) / len(sums) == pytest.approx(row["estimator/correlation_sum"], abs=1e-5)
     (first, *_) = rows(run, "transcripts/step_000001.jsonl")
     assert len(first["tokens"]) == len(first["sampled"]) == len(first["logprobs"])
     assert len(first["texts"]) == turns
@@ -67,6 +75,7 @@ def test_a_run_writes_what_it_promises(tmp_path, turns):
     assert "step_000003" in checkpoints
     assert (run / "checkpoints/step_000003/COMPLETE").exists()
     assert (run / "curves.png").stat().st_size > 10_000
+    assert "reward" in (run / "report.html").read_text("utf-8")
     # The checkpoint's policy is an ordinary folder that a next run can start from.
     again = [*SMALL, "--steps", "1", "--model", str(run / "checkpoints/step_000003/policy")]
     assert main([*again, "--output", str(tmp_path / "again")]) == 0

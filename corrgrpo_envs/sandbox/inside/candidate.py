@@ -26,8 +26,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .decoder import Decoder
+from .encoder import Encoder
 from .frames import Channel, ClosedError, FrameBuffer, framed
-from .values import Bounds, Decoder, Encoder, Own, TooLargeError, UnsupportedError, all_scalar, node_classes
+from .own import Own
+from .values import Bounds, TooLargeError, UnsupportedError, all_scalar, node_classes
 
 _MESSAGE = 500
 _REPEATS = 30
@@ -35,9 +38,8 @@ _REHEARSAL = "from typing import *\nfrom collections import *\nclass A:\n    def
 _COMPILE_ERRORS = (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError)
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: Channel, program: "Program") -> None:
     """Answer requests until the other end is gone."""
-    program = Program()
     while True:
         try:
             request = channel.receive()
@@ -250,11 +252,14 @@ def open_streams() -> None:
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
-def run(descriptor: int, *, printing: bool) -> None:
-    """Serve over a descriptor; with `printing` the standard streams are not those that were open already."""
+def run(descriptor: int, program: Program, *, printing: bool) -> None:
+    """Serve over a descriptor with a program that is not loaded yet.
+
+    With `printing` the standard streams are not those that were open already.
+    """
     try:
         if printing:
             open_streams()
-        serve(Channel(descriptor))
+        serve(Channel(descriptor), program)
     finally:
         os._exit(0)

@@ -4,6 +4,8 @@ import importlib.util
 import json
 import pickle
 import re
+import sys
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -12,6 +14,7 @@ import corrgrpo_envs  # noqa: F401
 from corrgrpo_envs.agents.calls import ToolCall
 from corrgrpo_envs.agents.formats import call_format
 from corrgrpo_envs.agents.suites import load_suite
+from corrgrpo_envs.agents.verdicts import DIFFED
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("agentdojo") is None, reason="needs pip install 'corrgrpo[agentdojo]'"
@@ -153,3 +156,9 @@ def test_workspace_and_travel_are_judged_as_by_the_package():
     assert compared("travel", [(0, 0), (3, 6), (7, 2), (12, 1), (17, 4)], DEEDS["travel"])
     found = compared("workspace", [(6, 1), (13, 6), (18, 0), (30, 3), (38, 4), (15, 12)], DEEDS["workspace"])
     assert {(True, False), (False, True), (False, False)} <= found
+
+
+def test_only_the_suites_named_compare_states_by_a_diff():
+    for name in ("workspace", "travel", "banking", "slack"):
+        modules = {sys.modules[type(task).__module__] for task in load_suite("v1.2.2", name).user_tasks.values()}
+        assert any("DeepDiff" in Path(module.__file__).read_text() for module in modules) == (name in DIFFED)

@@ -26,7 +26,7 @@ def test_metrics_of_one_answer():
     assert all(type(value) is float for value in episode(CALL, RESPONSE)["metrics"].values())
 
 
-def test_summary_maps_rewards_to_percent_over_the_call_tasks():
+def test_summary_maps_rewards_to_shares_over_the_call_tasks():
     wrong_value = CALL.replace(": 1}", ": 2}")
     episodes = [
         episode(CALL, CALL),  # .5, 1, 1.5, 1
@@ -36,21 +36,32 @@ def test_summary_maps_rewards_to_percent_over_the_call_tasks():
         episode(RESPONSE, RESPONSE),  # 0, 0, 0, 1
     ]
     got = summary(episodes)
-    # Accuracy from -3..3: sums 3, 0, -3, 3 -> 100, 50, 0, 100. Combined from -3..4: 4, 1, -3, 3.
-    assert got == pytest.approx(
-        {
-            "tasks": 5,
-            "call_tasks": 4,
-            "all_exact": 50,
-            "function_name": 75,
-            "parameter_names": 75,
-            "parameter_values": 50,
-            "accuracy": 62.5,
-            "combined": (100 + 400 / 7 + 0 + 600 / 7) / 4,
-            "format": 60,
-            "exact": 40,
-        }
-    )
+    # Accuracy from -3..3: sums 3, 0, -3, 3 -> 1, .5, 0, 1. Combined from -3..4: 4, 1, -3, 3.
+    expected = {
+        "all_exact": 0.5,
+        "function_name": 0.75,
+        "parameter_names": 0.75,
+        "parameter_values": 0.5,
+        "accuracy": 0.625,
+        "combined": (1 + 4 / 7 + 0 + 6 / 7) / 4,
+        "format": 0.6,
+        "exact": 0.4,
+    }
+    assert {name: got[name] for name in expected} == pytest.approx(expected)
+    assert set(got) == {name + end for name in expected for end in ("", "_low", "_high", "_count")}
+    assert (got["all_exact_count"], got["format_count"]) == (4, 5)
+
+
+def test_summary_s_intervals_count_the_tasks_and_not_their_samples():
+    right, wrong = ({**episode(CALL, text), "task_id": name} for text, name in ((CALL, "a"), ("", "b")))
+    once, often = summary([right, wrong]), summary([right, wrong] * 50)
+    assert (once["all_exact"], often["all_exact"], often["all_exact_count"]) == (0.5, 0.5, 100)
+    # Variance of the mean by clusters of m: 2/1 · 2 · (m/2)² / (2m)² = 1/4, and p(1-p) / (1/4) = 1: Wilson with n = 1.
+    z = 1.959963984540054
+    half = z / (1 + z * z) * math.sqrt(0.25 + z * z / 4)
+    for got in (once, often):
+        assert got["all_exact_low"] == pytest.approx(0.5 - half)
+        assert got["all_exact_high"] == pytest.approx(0.5 + half)
 
 
 def test_summary_agrees_with_the_rewards_mapped_one_by_one():
@@ -63,16 +74,18 @@ def test_summary_agrees_with_the_rewards_mapped_one_by_one():
         ("parameter_names", -1, 1),
         ("parameter_values", -1.5, 1.5),
     ):
-        assert got[name] == pytest.approx(100 * sum((v[name] - low) / (high - low) for v in vectors) / 5)
+        assert got[name] == pytest.approx(sum((v[name] - low) / (high - low) for v in vectors) / 5)
     totals = [sum(vector.values()) for vector in vectors]
-    assert got["combined"] == pytest.approx(100 * sum((total + 3) / 7 for total in totals) / 5)
+    assert got["combined"] == pytest.approx(sum((total + 3) / 7 for total in totals) / 5)
 
 
-def test_summary_of_nothing_is_nan():
+def test_summary_of_nothing_is_none():
     got = summary([])
-    assert got["tasks"] == 0
-    assert math.isnan(got["all_exact"])
-    assert math.isnan(summary([episode(RESPONSE, RESPONSE)])["all_exact"])
+    assert got["format_count"] == 0
+    assert got["all_exact"] is None
+    assert summary([episode(RESPONSE, RESPONSE)])["all_exact"] is None
+    with pytest.raises(ValueError, match="the episode of 'x' lacks 'metrics' with 'format_score'"):
+        summary([{"task_id": "x", "metrics": {}}])
 
 
 def test_published_shares_of_71():
@@ -80,4 +93,4 @@ def test_published_shares_of_71():
     for right, published in ((45, 63.38), (48, 67.61)):
         episodes = [episode(CALL, CALL)] * right + [episode(CALL, "")] * (71 - right)
         episodes += [episode(RESPONSE, RESPONSE)] * 9
-        assert round(summary(episodes)["all_exact"], 2) == published
+        assert round(100 * summary(episodes)["all_exact"], 2) == published
