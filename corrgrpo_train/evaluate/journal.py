@@ -52,7 +52,7 @@ class Journal:
             self._lock()
             self._read(header)
         except BaseException:
-            self._file.close()
+            self.close()
             raise
 
     def add(self, samples: Iterable[Sample]) -> None:
