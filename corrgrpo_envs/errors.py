@@ -54,6 +54,6 @@ def unknown(what: str, value: object, allowed: Iterable[object], *, listed: int 
         listed: at most this many allowed names are listed.
     """
     names = [str(name) for name in allowed]
-    some = ", ".join(repr(name) for name in names[:listed]) or "none"
+    some = ", ".join(shown(name) for name in names[:listed]) or "none"
     more = f", … ({len(names)} in all)" if len(names) > listed else ""
     return ValueError(f"{what} {shown(value)} is unknown; allowed: {some}{more}.{suggestion(value, names)}")

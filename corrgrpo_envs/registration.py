@@ -1,9 +1,10 @@
 """Registering environments with Gymnasium, each with a twin that returns the vector of components."""
 
+import re
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import WrapperSpec
+from gymnasium.envs.registration import WrapperSpec, find_highest_version
 
 NAMESPACE = "corrgrpo"
 
@@ -50,4 +51,12 @@ def register(
 
 def full_id(name: str) -> str:
     """The Gymnasium id that a name means: a bare `RLLA-v0` is one of this package's environments."""
+    name = with_version(name)
     return name if "/" in name or ":" in name else f"{NAMESPACE}/{name}"
+
+
+def with_version(name: str) -> str:
+    """`RLLA` or `corrgrpo/RLLA` with the newest version that is registered; any other name as it is."""
+    bare = name.removeprefix(f"{NAMESPACE}/")
+    newest = None if re.search(r"[/:]|-v\d+$", bare) else find_highest_version(NAMESPACE, bare)
+    return name if newest is None else f"{name}-v{newest}"

@@ -6,6 +6,8 @@ A mode is data. What a user sets beside it wins over it; `docs/objectives.md` ha
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from corrgrpo_envs.registration import full_id
+
 MODES: dict[str, dict[str, Any]] = {
     # arXiv 2503.14476.
     "dapo": {
@@ -52,7 +54,12 @@ MODES: dict[str, dict[str, Any]] = {
 }
 """Mode to settings. The aggregation "constant" of a mode divides by `max_new_tokens`."""
 
-IMPLIED: dict[str, dict[str, dict[str, Any]]] = {"objective": {"dapo": {"clip_high": 0.28}}}
+IMPLIED: dict[str, dict[str, dict[str, Any]]] = {
+    "objective": {"dapo": {"clip_high": 0.28}},
+    # It computes in other kernels, on a GPU in another float type than the update: what it sampled from is not
+    # exactly the policy.
+    "engine": {"vllm": {"importance_correction": "truncate"}},
+}
 """Setting to value to other settings whose defaults it changes."""
 
 BELONGS: dict[str, tuple[str, ...]] = {
@@ -62,6 +69,7 @@ BELONGS: dict[str, tuple[str, ...]] = {
     "track": ("track_args",),
     "objective": ("clip_low", "clip_high", "cispo_max_ratio"),
     "aggregation": ("aggregation_length",),
+    "engine": ("importance_correction", "importance_cap"),
     "importance_correction": ("importance_cap",),
     "dynamic_sampling": ("dynamic_sampling_attempts",),
 }
@@ -89,12 +97,17 @@ def _over(lower: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     """One layer laid over what lies below it."""
     merged = dict(lower)
     for owner, owned in BELONGS.items():
-        if owner in layer and owner in merged and layer[owner] != merged[owner]:
+        if owner in layer and owner in merged and _meant(owner, layer[owner]) != _meant(owner, merged[owner]):
             for name in owned:
                 merged.pop(name, None)
     for name, value in layer.items():
         merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
     return merged
+
+
+def _meant(name: str, value: Any) -> Any:
+    """The value of a setting, an environment's id written out: "RLLA" and "corrgrpo/RLLA-v0" are one."""
+    return full_id(value) if name == "env" and isinstance(value, str) else value
 
 
 def following(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from corrgrpo_train.config import (
     SECTIONS,
     Config,
     complete,
-    expected,
     field_docs,
     field_types,
     read_settings,
@@ -26,8 +25,9 @@ from corrgrpo_train.config import (
     results_of,
     to_yaml,
 )
-from corrgrpo_train.config_checks import check_values, validate
+from corrgrpo_train.config_checks import check_values, remarks, validate
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.setting_types import expected
 from corrgrpo_train.torchrun import is_first_to_fail, torchrun_rank
 from corrgrpo_train.tracking import holds_run
 
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         validate(config)
         if torchrun_rank() == 0:
-            for note in notes:
+            for note in [*notes, *remarks(config)]:
                 _say(note)
         _train(config)
         return 0

@@ -7,17 +7,18 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import NoneType
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, Self
 
 import yaml
 
-from corrgrpo_envs.errors import shown, suggestion
-from corrgrpo_envs.registration import full_id
+from corrgrpo_envs.errors import suggestion
+from corrgrpo_envs.registration import full_id, with_version
 from corrgrpo_train.bundles import following
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.plain_yaml import read_mapping
+from corrgrpo_train.setting_types import docs_of, typed, types_of
 
 OVERLONG = "overlong"
 """The component that the trainer adds with `overlong_share`; `reward_weights` may give its weight."""
@@ -32,7 +33,7 @@ class Config:
     """
 
     env: str
-    """Environment id; "RLLA-v0" means "corrgrpo/RLLA-v0", "package:namespace/Name-v0" imports the package."""
+    """Environment id; "RLLA-v0" or "RLLA" means "corrgrpo/RLLA-v0"; "package:namespace/Name-v0" imports the package."""
     env_args: dict[str, Any] = field(default_factory=dict)
     """Constructor arguments of the environment."""
     reward_weights: dict[str, float] = field(default_factory=dict)
@@ -123,7 +124,7 @@ class Config:
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus."""
     importance_correction: str = "none"
-    """Correction for an engine that computes other probabilities than the update: "none", "truncate" or "mask"."""
+    """Correction for an engine whose probabilities differ: "none", "truncate" or "mask"; engine "vllm": "truncate"."""
     importance_cap: float | None = None
     """Largest importance weight of the correction; null: 2."""
     aggregation: str = "sequence"
@@ -161,6 +162,8 @@ class Config:
     """Tracker that gets the metrics as well: "wandb" or "trackio"; null: none."""
     track_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the tracker's `init`: project, name, mode, ..."""
+    report: bool = True
+    """Write report.html and curves.png when the run ends."""
     quiet: bool = False
     """Show no progress, only notes and the final summary."""
 
@@ -193,6 +196,7 @@ class Config:
         given = self.__dict__.pop("_given")
         for name, hint in field_types().items():
             setattr(self, name, typed(name, getattr(self, name), hint))
+        self.env = with_version(self.env)  # what is written down means the same when there are newer ones
         for name, value in following({name: getattr(self, name) for name in given}).items():
             setattr(self, name, value)
         if self.mode is not None and self.aggregation == "constant" and self.aggregation_length is None:
@@ -229,7 +233,7 @@ class Config:
     @property
     def run_dir(self) -> Path:
         """The run folder."""
-        name = re.split("[:/]", self.env)[-1]
+        name = re.split("[:/]", self.env_id)[-1]
         return Path(self.output or f"runs/{name}-{self.algorithm.replace(' ', '-')}-s{self.seed}")
 
 
@@ -256,6 +260,7 @@ NEUTRAL = frozenset(
         "tensorboard",
         "track",
         "track_args",
+        "report",
         "quiet",
         "vllm_tolerance",
         "env_workers",
@@ -266,87 +271,15 @@ NEUTRAL = frozenset(
 )
 """Fields that may differ when a run is continued: they do not change any step's results."""
 
-_KINDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    dict: "a mapping of names to values",
-}
-
 
 def field_types() -> dict[str, Any]:
     """The type of every field of `Config`, in order."""
-    hints = get_type_hints(Config)
-    return {item.name: hints[item.name] for item in fields(Config)}
+    return types_of(Config)
 
 
 def field_docs() -> dict[str, str]:
     """The one-line meaning of every field of `Config`, in order."""
-    import docstring_parser
-
-    documented = docstring_parser.parse_from_object(Config).params
-    docs = {item.arg_name: (item.description or "").strip() for item in documented}
-    return {item.name: docs.get(item.name, "") for item in fields(Config)}
-
-
-def expected(hint: Any) -> str:
-    """What a field of this type takes, in words."""
-    allowed = get_args(hint) if NoneType in get_args(hint) else (hint,)
-    words = _KINDS[get_origin(allowed[0]) or allowed[0]]
-    if get_args(allowed[0])[1:] == (float,):
-        words = "a mapping of names to numbers"
-    return f"{words} or null" if NoneType in allowed else words
-
-
-def typed(name: str, value: Any, hint: Any) -> Any:
-    """Return the value as the type of its field: numbers written as text (YAML's 1e-6) become numbers.
-
-    Raises:
-        UsageError: if it is of another type.
-    """
-    allowed = get_args(hint) if NoneType in get_args(hint) else (hint,)
-    if value is None and NoneType in allowed:
-        return None
-    kind = get_origin(allowed[0]) or allowed[0]
-    wrong = UsageError(f"{name} must be {expected(hint)}, not {shown(value)}")
-    if kind is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except (ValueError, OverflowError):
-            raise wrong from None
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise wrong
-    if kind is not dict:
-        return value
-    if get_args(allowed[0])[1] is float:
-        return {str(key): typed(f"{name}.{key}", item, float) for key, item in value.items()}
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError, RecursionError):
-        raise UsageError(f"{name} must be made of JSON values, not {shown(value)}") from None
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads plain data, and no key twice: of two values one would be ignored without a word."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            # Ten lines of them can stand for more values than fit into memory.
-            raise yaml.MarkedYAMLError(
-                problem="aliases (*name) are not read",
-                problem_mark=self.peek_event().start_mark,  # type: ignore[no-untyped-call]
-            )
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            name = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
-            if name in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
+    return docs_of(Config)
 
 
 def read_settings(text: str, source: str) -> dict[str, Any]:
@@ -359,18 +292,7 @@ def read_settings(text: str, source: str) -> dict[str, Any]:
     Raises:
         UsageError: if it is not such a mapping, or a key or value is wrong.
     """
-    try:
-        settings = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise UsageError(f"{source} is nested too deeply") from None
-    except ValueError as error:  # a date that does not exist, a number of thousands of digits
-        raise UsageError(f"{source} holds a value that can't be read: {error}") from None
-    if settings is None:
-        return {}
-    if not isinstance(settings, dict):
-        raise UsageError(f"{source} must hold lines 'name: value', not {type(settings).__name__}")
+    settings = read_mapping(text, source)
     types = field_types()
     for name in settings:
         if name not in types:

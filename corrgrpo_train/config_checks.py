@@ -262,7 +262,7 @@ def check_weighting(config: Config, components: Sequence[str]) -> None:
     from corrgrpo_train.weighting import WEIGHTINGS, make_rule
     from corrgrpo_train.weighting.weighting import check_components
 
-    _import_module("weighting", config.weighting)
+    import_registering("weighting", config.weighting)
     _one_of("weighting", config.weighting_name, WEIGHTINGS)
     try:
         rule = make_rule(config.weighting_name, config.weighting_args)
@@ -276,7 +276,7 @@ def check_weighting(config: Config, components: Sequence[str]) -> None:
         raise UsageError(f"weighting {config.weighting!r} needs the whole model in one process: use --sharding none")
 
 
-def _import_module(what: str, name: str) -> None:
+def import_registering(what: str, name: str) -> None:
     """Import the module before the colon, which registers the name after it."""
     module = name.rpartition(":")[0]
     if module:
@@ -295,7 +295,7 @@ def check_algorithm(config: Config) -> None:
     from corrgrpo_train.advantages import ESTIMATORS, estimate
     from corrgrpo_train.objectives import AGGREGATIONS, IMPORTANCE_CORRECTIONS, OBJECTIVES
 
-    _import_module("method", config.method)
+    import_registering("method", config.method)
     _one_of("method", config.method_name, ESTIMATORS)
     _one_of("objective", config.objective, OBJECTIVES)
     _check_objective_options(config)
@@ -308,6 +308,25 @@ def check_algorithm(config: Config) -> None:
             estimate(config.method_name, [[0.0], [1.0]], [0, 0], [1.0], lengths=[1, 1], **config.method_args)
     except ValueError as error:
         raise UsageError(f"method_args: {error}") from None
+
+
+def remarks(config: Config) -> list[str]:
+    """What a user should know of valid settings; call after `validate`."""
+    from corrgrpo_train.advantages import estimate
+
+    if config.weighting_name != "hypervolume":
+        return []
+    batch = [[0.0, 1.0], [1.0, 3.0], [2.0, 0.0], [5.0, 1.0]]
+    single, double = (
+        estimate(config.method_name, batch, [0, 0, 1, 1], [w, w], lengths=[1, 1, 1, 1], **config.method_args).advantages
+        for w in (1.0, 2.0)
+    )
+    if not single.allclose(double, rtol=1e-2):
+        return []
+    return [
+        f"weighting 'hypervolume' scales all weights by one factor, which method {config.method_name!r} divides out "
+        "again: it has no effect; use corrgrpo, dr_grpo or rloo"
+    ]
 
 
 def _check_objective_options(config: Config) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from corrgrpo_train.report.runs import is_number, json_object
+from corrgrpo_train.report.runs import is_number, json_object, read_settings
 
 LEVEL = 0.05
 """A change on held-out tasks is called one below this probability of the sign test."""
@@ -20,19 +20,19 @@ Scores = Mapping[str, Mapping[str, float]]
 def outcome(run_dir: Path) -> list[str]:
     """A few lines: share of groups with a signal, training rewards early and late, and changes on held-out tasks.
 
-    Held-out tasks are compared one by one, those of the last validation with those after the warm start and before
-    training. Empty for a run without a training step.
+    Held-out tasks (the run's validation split, which may be its training split) are compared one by one, those of the
+    last validation with those after the warm start and before training. Empty for a run without a training step.
     """
     rows = [row for row in _lines(run_dir / "metrics.jsonl") if row.get("phase", "train") == "train"]
     steps = [row for row in rows if "reward/mean" in row]
     if not steps:
         return []
     lines = [_training(steps)]
-    last = _validation(run_dir, "train")
+    last, tasks = _validation(run_dir, "train"), _validated_on(run_dir)
     for phase, words in _BEFORE.items():
         first = _validation(run_dir, phase)
         if first and last:
-            lines.append(f"Held-out tasks since {words}: {_changes(first, last)}.")
+            lines.append(f"{tasks} since {words}: {_changes(first, last)}.")
     return lines
 
 
@@ -79,6 +79,11 @@ def _change(name: str, differences: Sequence[float]) -> str:
     chance = sign_test(better, worse)
     word = "no change beyond chance" if chance >= LEVEL else "rose" if better > worse else "fell"
     return f"{name} {word} (better on {better}, worse on {worse} of {len(differences)}; p = {chance:.2g})"
+
+
+def _validated_on(run_dir: Path) -> str:
+    split = read_settings(run_dir / "config.yaml", []).get("validation_split", "validation")
+    return "Tasks that were trained on," if split == "train" else "Held-out tasks"
 
 
 def _validation(run_dir: Path, phase: str) -> dict[str, dict[str, float]]:

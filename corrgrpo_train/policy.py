@@ -63,12 +63,13 @@ class Policy:
         self.model, self.adapter, self.autocast = model.eval(), adapter, autocast
         self.processes = processes or Processes()
         self.generator, self.sharded = model, False
-        self.shares_prompts = False
+        self.shares_prompts = self._recomputes = False
         self._scorer = Scorer(model, chunk).eval()
         self._frozen: Scorer | None = None
         self._probe(share_prompts)
         if gradient_checkpointing:
             recompute_layers(model)
+            self._recomputes = True
 
     @property
     def device(self) -> torch.device:
@@ -194,7 +195,11 @@ class Policy:
                 self._scorer = current
 
     def _cast(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.autocast is None else torch.autocast(self.device.type, dtype=self.autocast)
+        if self.autocast is None:
+            return nullcontext()
+        # The cache keeps a copy of all weights for as long as the pass lasts, and spares little: what is recomputed
+        # is cast again, which takes a hundredth of the time of a layer.
+        return torch.autocast(self.device.type, dtype=self.autocast, cache_enabled=not self._recomputes)
 
     @torch.no_grad()
     def _probe(self, share_prompts: bool) -> None:

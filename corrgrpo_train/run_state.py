@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from corrgrpo_train.checkpoint import Checkpoint, damaged
+from corrgrpo_train.checkpoint import Checkpoint, damaged, latest_checkpoint, load_checkpoint
+from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.processes import Processes
 
 
 def _is_count(value: Any) -> bool:
@@ -39,3 +41,23 @@ def check_state(checkpoint: Checkpoint) -> None:
     for name, (holds, what) in _STATE.items():
         if not holds(checkpoint.state.get(name, NotImplemented)):
             raise UsageError(damaged(checkpoint, f"{name} in its state.json is not {what}"))
+
+
+def checkpoint_to_resume(config: Config, processes: Processes) -> Checkpoint | None:
+    """The latest checkpoint of the run folder; None if the run was ended before its first.
+
+    Raises:
+        UsageError: if it is damaged, belongs to a run with other settings, or has more steps than are asked for.
+    """
+    path = processes.of_first(lambda: latest_checkpoint(config.run_dir))
+    if path is None:
+        return None
+    checkpoint = load_checkpoint(path)
+    check_state(checkpoint)
+    if checkpoint.state["config_hash"] != config_hash(config):
+        raise UsageError(f"{config.run_dir} was made with other settings; see its config.yaml, or use another --output")
+    if checkpoint.step > config.steps:
+        raise UsageError(
+            f"{config.run_dir} already has {checkpoint.step} steps, more than --steps {config.steps}; raise it"
+        )
+    return checkpoint

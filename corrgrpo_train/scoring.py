@@ -1,6 +1,5 @@
 """`Scorer`: a causal language model's way from packed rows to log-probabilities, a chunk of logits at a time."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +70,36 @@ class Scorer(torch.nn.Module):
 def _token_scores(
     head: Any, states: Tensor, targets: Tensor, temperature: float, entropy_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    logits = head(states).float() / temperature
+    logits = head(states).float()
+    if temperature != 1:
+        logits = logits / temperature
+    if not entropy_gradient:
+        logprobs, entropies = _Scores.apply(logits, targets)  # type: ignore[no-untyped-call]
+        return logprobs, entropies
     normaliser = torch.logsumexp(logits, dim=-1)
     logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
-    with nullcontext() if entropy_gradient else torch.no_grad():
-        entropies = normaliser - (torch.softmax(logits, dim=-1) * logits).sum(-1)
-    return logprobs, entropies
+    return logprobs, normaliser - (torch.softmax(logits, dim=-1) * logits).sum(-1)
+
+
+class _Scores(torch.autograd.Function):
+    """Log-probabilities of targets and entropies, the latter without gradient, with one buffer beside the logits.
+
+    Plain operations hold four or five of the logits' size at a time, and pass over them as often.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        normaliser = torch.logsumexp(logits, dim=-1)
+        ctx.save_for_backward(logits, targets, normaliser)
+        weighted = logits.sub(normaliser.unsqueeze(-1)).exp_().mul_(logits)
+        entropies = normaliser - weighted.sum(-1)
+        ctx.mark_non_differentiable(entropies)
+        return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser, entropies
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        logits, targets, normaliser = ctx.saved_tensors
+        # d logprob / d logit = [target] − probability
+        slope = logits.sub(normaliser.unsqueeze(-1)).exp_().mul_(-gradient.unsqueeze(-1))
+        slope.scatter_add_(-1, targets.unsqueeze(-1), gradient.unsqueeze(-1))
+        return slope, None

@@ -6,7 +6,7 @@ Read `Trainer.run` and `Trainer._step`; everything else they use is a function o
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,7 @@ from typing import Any
 import rich.console
 import torch
 
-from corrgrpo_train.checkpoint import (
-    Checkpoint,
-    best_checkpoint,
-    damaged,
-    latest_checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-    step_of,
-)
+from corrgrpo_train.checkpoint import best_checkpoint, damaged, save_checkpoint, step_of
 from corrgrpo_train.component_gradients import gradient_products
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
@@ -33,16 +25,17 @@ from corrgrpo_train.estimating import estimated
 from corrgrpo_train.measures import step_metrics
 from corrgrpo_train.processes import Processes, is_lost_process, started
 from corrgrpo_train.reference import keep_reference, restore_reference
-from corrgrpo_train.report.curves import draw_curves
-from corrgrpo_train.rollout import SCHEDULES, Chat, Episode
+from corrgrpo_train.report.run_page import draw_finished
+from corrgrpo_train.rollout import SCHEDULES, Chat
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.run_lock import RunLock
-from corrgrpo_train.run_state import check_state
+from corrgrpo_train.run_state import checkpoint_to_resume
 from corrgrpo_train.sharding import load_whole_state, whole_state
 from corrgrpo_train.starting_policy import starting_policy
 from corrgrpo_train.step_rollout import episode_limits, rollout_step
 from corrgrpo_train.torchrun import own_device
 from corrgrpo_train.tracking import NoTracker, Tracker
+from corrgrpo_train.transcripts import transcripts
 from corrgrpo_train.update import Sample, update
 from corrgrpo_train.validation import Validator
 from corrgrpo_train.warm_start import References, reference_sequences, supervised_steps
@@ -97,7 +90,7 @@ class Trainer:
         device = own_device(chosen_device(config.device))
         if config.resume and processes.first:
             closing.callback(RunLock(config.run_dir).close)
-        self.checkpoint = _resumed(config, processes) if config.resume else None
+        self.checkpoint = checkpoint_to_resume(config, processes) if config.resume else None
         saved = None if self.checkpoint is None else self.checkpoint.policy_dir
         self.policy, loaded = starting_policy(config, saved, device, processes, self.console.note)
         self.tokenizer = loaded.tokenizer
@@ -180,7 +173,8 @@ class Trainer:
             if step == config.steps or (config.checkpoint_every and step % config.checkpoint_every == 0):
                 self._save(step)
         if self.processes.first:
-            draw_curves(config.run_dir)
+            if config.report and (config.steps or self.validator is not None):
+                draw_finished(config.run_dir)
             self.console.finish(self._summary())
 
     def _step(self, step: int) -> None:
@@ -218,7 +212,8 @@ class Trainer:
         self.tracker.log(step, metrics)
         self.tracker.log_timings(step, timings)
         self.tracker.log_episodes(step, names, episodes)
-        self.tracker.log_transcripts(step, self._transcripts(episodes, advantages))
+        first = episodes[: config.transcripts_per_step]
+        self.tracker.log_transcripts(step, transcripts(first, advantages, self.tokenizer))
         self.console.step(step, metrics, timings)
 
     def _warm_start(self) -> None:
@@ -253,9 +248,7 @@ class Trainer:
         self.validations["last"], self.validated_at = results, step
         self.validations.setdefault(phase, results)
         self.tracker.log(step, {f"validation/{name}": value for name, value in results.items()}, phase)
-        self.tracker.log_transcripts(
-            step, self._transcripts(episodes, None, count=len(episodes)), name=f"validation_{phase}"
-        )
+        self.tracker.log_transcripts(step, transcripts(episodes, None, self.tokenizer), name=f"validation_{phase}")
         self.console.validation(step, results, phase)
 
     # ---- what is kept ------------------------------------------------------------------------------------
@@ -318,34 +311,6 @@ class Trainer:
         step = None if self.checkpoint is None else self.checkpoint.step
         return Tracker.resume(self.config, step, self.console.note)
 
-    def _transcripts(
-        self, episodes: Sequence[Episode], advantages: Sequence[float] | None, count: int | None = None
-    ) -> list[dict[str, Any]]:
-        """The first groups' episodes as rows; whole groups where they fit."""
-        count = self.config.transcripts_per_step if count is None else count
-        rows = []
-        for index, episode in enumerate(episodes[:count]):
-            tokens = episode.tokens
-            rows.append(
-                {
-                    "task_id": episode.task_id,
-                    "group": episode.group,
-                    "member": episode.member,
-                    "prompt": self.tokenizer.decode(tokens.token_ids[: tokens.prompt_length]),
-                    "texts": episode.texts,
-                    "status": episode.status,
-                    "error": episode.error,
-                    "reward": episode.reward,
-                    "components": episode.components,
-                    "metrics": episode.metrics,
-                    "advantage": None if advantages is None else advantages[index],
-                    "tokens": self.tokenizer.convert_ids_to_tokens(tokens.token_ids),
-                    "sampled": tokens.sampled,
-                    "logprobs": tokens.behaviour_logprobs,
-                }
-            )
-        return rows
-
     def _summary(self) -> dict[str, Any]:
         best = best_checkpoint(self.config.run_dir)
         return {
@@ -361,19 +326,3 @@ def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     timings[name] = time.perf_counter() - start
-
-
-def _resumed(config: Config, processes: Processes) -> Checkpoint | None:
-    """The latest checkpoint of the run folder; None if the run was ended before its first."""
-    path = processes.of_first(lambda: latest_checkpoint(config.run_dir))
-    if path is None:
-        return None
-    checkpoint = load_checkpoint(path)
-    check_state(checkpoint)
-    if checkpoint.state["config_hash"] != config_hash(config):
-        raise UsageError(f"{config.run_dir} was made with other settings; see its config.yaml, or use another --output")
-    if checkpoint.step > config.steps:
-        raise UsageError(
-            f"{config.run_dir} already has {checkpoint.step} steps, more than --steps {config.steps}; raise it"
-        )
-    return checkpoint

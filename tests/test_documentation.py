@@ -65,6 +65,11 @@ def test_command(words, tmp_path):
             arguments += [] if "--env" in arguments else ["--env", "RLLA-v0"]
             settings = python("-m", "corrgrpo_train", *arguments, "--print-config", cwd=tmp_path)
             assert re.search(r"^env: ", settings, re.MULTILINE)
+        case ["python", "-m", "corrgrpo_train.benchmark", *arguments]:
+            from corrgrpo_train import cli
+            from corrgrpo_train.benchmark.cli import parser
+
+            assert cli.parse(parser().parse_known_args(arguments)[1]).settings["env"]
         case ["python", "-m", module, *arguments]:
             assert importlib.util.find_spec(module), module
             accepts(["-m", module], arguments)

@@ -71,6 +71,17 @@ def test_command(words, tmp_path):
         case ["python", "-m", "corrgrpo_train", *arguments]:
             settings = python("-m", "corrgrpo_train", *arguments, "--print-config", cwd=tmp_path)
             assert re.search(r"^env: ", settings, re.MULTILINE)
+        case ["python", "-m", "corrgrpo_train.benchmark", *arguments] if "CorrelatedBandit-v0" in arguments:
+            pytest.importorskip("plotly")
+            python("-m", "corrgrpo_train.benchmark", *arguments, cwd=tmp_path)
+            assert list(tmp_path.glob("runs/*/comparison.json"))
+        case ["python", "-m", "corrgrpo_train.benchmark", *arguments]:
+            from corrgrpo_train import cli
+            from corrgrpo_train.benchmark.cli import parser
+
+            own, settings = parser().parse_known_args(arguments)
+            assert own.methods
+            assert cli.gather(cli.parse(settings))
         case ["python", "-m", "corrgrpo_train.evaluate", *arguments] if "tiny" in arguments:
             assert "│ reward" in python("-m", "corrgrpo_train.evaluate", *arguments, cwd=tmp_path)
             assert list(tmp_path.glob("evaluations/*.json"))

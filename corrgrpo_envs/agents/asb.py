@@ -103,7 +103,9 @@ class ASBEnv(MultiRewardEnv):
         ):
             if not isinstance(value, str) or value not in allowed:
                 raise unknown(option, value, allowed)
-        self._cases, self._paired, self._attack_tools, self._verdict = cases, bool(paired), attack_tools, verdict
+        if not isinstance(paired, bool):
+            raise ValueError(f"paired must be true or false, not {shown(paired)}")
+        self._cases, self._paired, self._attack_tools, self._verdict = cases, paired, attack_tools, verdict
         self._template = ATTACKS[attack] if attack_template is None else _checked_template(attack_template)
         self.call_format = _format_name(call_format)
         self._tasks_per_agent = _at_least_one("tasks_per_agent", tasks_per_agent)
@@ -253,11 +255,12 @@ def _at_least_one(option: str, value: Any) -> int:
 
 def _checked_template(text: object) -> str:
     template = Template(text) if isinstance(text, str) else None
-    if template is None or not template.is_valid():
+    names = template.get_identifiers() if template is not None and template.is_valid() else []
+    for name in names:
+        if name not in ATTACK_PLACEHOLDERS:
+            raise unknown("placeholder of attack_template", name, ATTACK_PLACEHOLDERS)
+    if template is None or not set(ATTACK_PLACEHOLDERS) <= set(names):
         raise ValueError(
             f"attack_template must be a text with $instruction and $tool ($$ is a dollar), not {shown(text)}"
         )
-    for name in template.get_identifiers():
-        if name not in ATTACK_PLACEHOLDERS:
-            raise unknown("placeholder of attack_template", name, ATTACK_PLACEHOLDERS)
     return template.template

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from corrgrpo_envs.datasets import Row, read_rows, schema_error
+from corrgrpo_envs.datasets import Row, fingerprint, read_rows, schema_error
 from corrgrpo_envs.errors import DatasetError, shown, unknown
 from corrgrpo_envs.tasks import Task
 
@@ -96,9 +96,7 @@ def case_tasks(dataset: str, attack_tools: str, tasks_per_agent: int, paired: bo
             f"data set {shown(dataset)} is no folder; ASB's is 'builtin' or the published data folder, with {_TASKS}, "
             f"{_NORMAL}, {ATTACK_TOOLS['all']} and {_CONFIGS}/ (download a hub's first)"
         )
-    found = (path for path in folder.rglob("*") if path.is_file())
-    state = tuple(sorted((str(path), path.stat().st_mtime_ns) for path in found))
-    return _read(folder, attack_tools, tasks_per_agent, paired, state)
+    return _read(folder, attack_tools, tasks_per_agent, paired, fingerprint(str(folder)))
 
 
 def key_of(task_id: str) -> tuple[str, str, str | None, bool]:
@@ -130,7 +128,12 @@ def _read(
         agent, requests = row.require("agent_name", str), row.require("tasks", list)
         if not all(isinstance(request, str) for request in requests):
             raise schema_error(row.source, row.number, "tasks", "a list of texts", requests)
+        if ":" in agent or not agent.isprintable() or Path(agent).name != agent:  # it is part of ids, and a file's name
+            raise schema_error(row.source, row.number, "agent_name", "a name without ':' or '/'", agent)
         role, tools = _config(folder / _CONFIGS / f"{agent}.json", normal)
+        for tool in attackers.get(agent, []):
+            if tool.name in {one.name for one in tools}:
+                raise DatasetError(f"agent {agent!r}: its own tool {tool.name!r} is also an attacker's")
         for number, request in enumerate(requests[:tasks_per_agent]):
             case = ASBCase(agent, role, request, tools, None)
             place = f"{agent}:{number}"
@@ -145,23 +148,28 @@ def _read(
 
 
 def _normal(row: Row) -> NormalTool:
-    achievement = row.require("Expected Achievements", str)
-    if not achievement:
-        raise schema_error(row.source, row.number, "Expected Achievements", "a text that is not empty", achievement)
-    return NormalTool(row.require("Tool Name", str), row.require("Description", str), achievement)
+    return NormalTool(_text(row, "Tool Name"), row.require("Description", str), _text(row, "Expected Achievements"))
 
 
 def _attacker(row: Row) -> AttackTool:
-    name, goal = row.require("Attacker Tool", str), row.require("Attack goal", str)
+    name = _text(row, "Attacker Tool")
     if ":" in name or name == CLEAN:
         raise schema_error(row.source, row.number, "Attacker Tool", f"a name without ':' that is not {CLEAN!r}", name)
     return AttackTool(
         name,
         row.require("Description", str),
-        row.require("Attacker Instruction", str),
-        goal,
+        _text(row, "Attacker Instruction"),
+        _text(row, "Attack goal"),
         str(row.get("Aggressive")) == "True",
     )
+
+
+def _text(row: Row, field: str) -> str:
+    """A text that is not empty: every message has an empty one in it, and no call can name it."""
+    text = row.require(field, str)
+    if not text.strip():
+        raise schema_error(row.source, row.number, field, "a text that is not empty", text)
+    return text
 
 
 def _config(path: Path, normal: Mapping[str, NormalTool]) -> tuple[str, tuple[NormalTool, ...]]:
@@ -169,7 +177,7 @@ def _config(path: Path, normal: Mapping[str, NormalTool]) -> tuple[str, tuple[No
     try:
         config: Any = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise DatasetError(f"{path} can't be read: {error.strerror or error}") from None
+        raise DatasetError(f"{shown(path.name)} can't be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{path.name}: not JSON: {error}") from None
     description, names = (config.get("description"), config.get("tools")) if isinstance(config, dict) else (None, None)

@@ -5,11 +5,12 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from corrgrpo_envs.agents.injecagent_cases import (
     DATA_STEALING,
     PARTS,
+    SETTINGS,
     Benchmark,
     InjecAgentCase,
     load,
@@ -86,8 +87,8 @@ class InjecAgentEnv(MultiRewardEnv):
             raise unknown("rules", rules, RULES)
         if enhanced_prefix is not None and not isinstance(enhanced_prefix, str):
             raise ValueError(f"enhanced_prefix must be a text or None, not {shown(enhanced_prefix)}")
-        if setting not in ("base", "enhanced"):
-            raise unknown("setting", setting, ["base", "enhanced"])
+        if setting not in SETTINGS:
+            raise unknown("setting", setting, SETTINGS)
         self.setting, self.rules = setting, rules
         self._parts, self._simulator, self._prefix = _checked_parts(parts), simulator, enhanced_prefix
         if simulator is not None and not callable(simulator) and not _is_function_name(simulator):
@@ -99,6 +100,8 @@ class InjecAgentEnv(MultiRewardEnv):
 
     def load_tasks(self) -> TaskSet[InjecAgentCase]:
         """The cases of the chosen parts."""
+        if isinstance(self._simulator, str):
+            _function(self._simulator)  # a name that is wrong is told now, not in the middle of an episode
         tasks = [task for task in self._benchmark.tasks if task.data.part in self._parts]
         return TaskSet(tasks, self.split, f"InjecAgent {self.setting} ({self.dataset})")
 
@@ -218,7 +221,7 @@ class InjecAgentEnv(MultiRewardEnv):
 
 
 def _checked_parts(parts: Iterable[str]) -> tuple[str, ...]:
-    chosen = (parts,) if isinstance(parts, str) else tuple(parts)
+    chosen: tuple[Any, ...] = tuple(parts) if isinstance(parts, Iterable) and not isinstance(parts, str) else (parts,)
     if not chosen:
         raise ValueError(f"parts must name at least one of {PARTS}")
     for part in chosen:
@@ -233,5 +236,10 @@ def _is_function_name(value: object) -> bool:
 
 def _function(name: str) -> Simulator:
     module, _, function = name.partition(":")
-    found: Simulator = getattr(importlib.import_module(module), function)
-    return found
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"simulator {name!r} can't be had: {error}") from None
+    if not callable(found):
+        raise ValueError(f"simulator {name!r} is no function but {shown(found)}")
+    return cast("Simulator", found)

@@ -10,7 +10,7 @@ from typing import Any
 
 from corrgrpo_envs.agents.injecagent_prompts import ENHANCED_PREFIX
 from corrgrpo_envs.agents.injecagent_verdict import Attack
-from corrgrpo_envs.datasets import Row, read_rows, schema_error
+from corrgrpo_envs.datasets import Row, fingerprint, read_rows, schema_error
 from corrgrpo_envs.errors import DatasetError, shown, unknown
 from corrgrpo_envs.tasks import Task
 
@@ -96,8 +96,7 @@ def load(dataset: str, setting: str, prefix: str | None = None) -> Benchmark:
             f"data set {shown(dataset)} is no folder; InjecAgent's is 'builtin' or the published data folder, with "
             f"{_TOOLS}, {_RESPONSES} and test_cases_dh_base.json (download a hub's first)"
         )
-    state = tuple(sorted((str(path), path.stat().st_mtime_ns) for path in folder.iterdir() if path.is_file()))
-    return _load(folder, setting, prefix, state)
+    return _load(folder, setting, prefix, fingerprint(str(folder)))
 
 
 @lru_cache(maxsize=8)
@@ -154,11 +153,13 @@ def _case(row: Row, part: str) -> InjecAgentCase:
     wanted = 1 if part == DIRECT_HARM else 2
     if len(names) != wanted or not all(isinstance(name, str) for name in names):
         raise schema_error(row.source, row.number, "Attacker Tools", f"a list of {wanted} names", names)
-    thought = row.require("Thought", str)
+    thought, instruction = row.require("Thought", str), row.require("Attacker Instruction", str)
+    if not instruction.strip():
+        raise schema_error(row.source, row.number, "Attacker Instruction", "a text that is not empty", instruction)
     return InjecAgentCase(
         part,
         tuple(names),
-        row.require("Attacker Instruction", str),
+        instruction,
         row.require("Attack Type", str, ""),
         row.require("User Tool", str),
         row.require("User Instruction", str),

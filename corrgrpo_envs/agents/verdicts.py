@@ -9,6 +9,9 @@ from typing import Any
 from corrgrpo_envs.agents.calls import ToolCall
 from corrgrpo_envs.agents.suites import Suite
 
+DIFFED = frozenset({"workspace", "travel"})
+"""Suites with checks that compare two whole states by a diff."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -38,7 +41,8 @@ def utility(suite: Suite, user_task: str, answer: str, start: bytes, state: Any,
         calls: all calls that were made, failed ones too.
     """
     before, after = pickle.loads(start), pickle.loads(pickle.dumps(state, protocol=5))
-    _share(before, after)
+    if suite.name in DIFFED:
+        _share(before, after)
     task = suite.user_tasks[user_task]
     return _checked(lambda: suite.package._check_user_task_utility(task, *_evidence(answer, before, after, calls)))
 

@@ -93,8 +93,7 @@ class HumanEvalExercise:
 
     def _whole(self, code: str) -> str | None:
         """The code if it defines the function itself, without a common indentation; else None."""
-        head = re.compile(rf"^(?:async[ \t]+)?def[ \t]+{re.escape(self.entry_point)}\b", re.MULTILINE)
-        return next((text for text in (code, textwrap.dedent(code)) if head.search(text)), None)
+        return next((text for text in (code, textwrap.dedent(code)) if _has_head(text, self.entry_point)), None)
 
 
 def make_env(*, time_limit: float = 3.0, **options: Any) -> CodeEvaluationEnv:
@@ -136,7 +135,15 @@ def _exercise(row: Row) -> Task[HumanEvalExercise]:
             raise schema_error(row.source, row.number, field, "a text that is not empty", value)
     if not fields["entry_point"].isidentifier():
         raise schema_error(row.source, row.number, "entry_point", "a function's name", fields["entry_point"])
+    if not _has_head(fields["prompt"], fields["entry_point"]):
+        expected = f"the beginning of a program that ends with the head of {fields['entry_point']!r}"
+        raise schema_error(row.source, row.number, "prompt", expected, fields["prompt"])
     body = row.require("canonical_solution", str, "")
     return Task(
         fields["task_id"], "test", HumanEvalExercise(fields["prompt"], fields["entry_point"], fields["test"], body)
     )
+
+
+def _has_head(source: str, name: str) -> bool:
+    """Whether a source defines a function of this name."""
+    return re.search(rf"^(?:async[ \t]+)?def[ \t]+{re.escape(name)}\b", source, re.MULTILINE) is not None

@@ -43,7 +43,7 @@ class LeetCodeEnv(MultiRewardEnv):
         isolation: str = "basic",
         sandbox_image: str | None = None,
         reference: str = "completion",
-        efficiency: str = "paired",
+        efficiency: str | bool = "paired",
         tie_band: float = 0.05,
         reference_runtimes: str | os.PathLike[str] | None = None,
         prompt_template: str | os.PathLike[str] | None = None,
@@ -63,7 +63,7 @@ class LeetCodeEnv(MultiRewardEnv):
             sandbox_image: image of the docker sandbox; None is its default.
             reference: `"completion"`, falling back to the response, or `"response"`, as published.
             efficiency: `"paired"` times the reference with the program; `"stored"` compares with stored times, as
-                published; `"off"` leaves the component 0.
+                published; `"off"`, or False, leaves the component 0.
             tie_band: a program that is faster by no more than this share scores 0; 0 is the published form.
             reference_runtimes: a file of stored times for `"stored"`, see `sources.runtimes`; rows may carry theirs.
             prompt_template: path of a prompt with placeholders, for all rows, see `prompts.read_template`.
@@ -75,7 +75,9 @@ class LeetCodeEnv(MultiRewardEnv):
         self._difficulties = None if difficulty is None else _checked_difficulties(difficulty)
         self._reference = _chosen("reference", reference, REFERENCES)
         runner = Runner(sandbox, isolation, checked_limits(time_limit, memory_limit), sandbox_image)
-        self._scorer = Scorer(runner, _chosen("efficiency", efficiency, TIMINGS), _checked_share(tie_band))
+        # YAML and command lines read a bare off as false.
+        timing = _chosen("efficiency", "off" if efficiency is False else efficiency, TIMINGS)
+        self._scorer = Scorer(runner, timing, _checked_share(tie_band))
         self._runtimes = None if reference_runtimes is None else os.fspath(reference_runtimes)
         self._template = None if prompt_template is None else read_template(os.fspath(prompt_template))
         self._score: Score | None = None
@@ -129,7 +131,7 @@ class LeetCodeEnv(MultiRewardEnv):
         return runtimes(self._runtimes).get(self.task.id, problem.reference_seconds)
 
 
-def _chosen(option: str, value: str, choices: Mapping[str, Any]) -> Any:
+def _chosen(option: str, value: object, choices: Mapping[str, Any]) -> Any:
     if not isinstance(value, str) or value not in choices:
         raise unknown(option, value, choices)
     return choices[value]

@@ -9,7 +9,7 @@ from typing import Any
 from corrgrpo_envs.code.evaluation import CodeEvaluationEnv, Exercises
 from corrgrpo_envs.code.extraction import FENCE, Extracted, fenced
 from corrgrpo_envs.code.livecodebench_rows import LiveCodeBenchRow, checked_release, rows
-from corrgrpo_envs.code.livecodebench_tests import FunctionTests, OutputTests, read_tests
+from corrgrpo_envs.code.livecodebench_tests import LONGEST_NUMBER, FunctionTests, OutputTests, read_tests
 from corrgrpo_envs.code.programs import joined
 from corrgrpo_envs.env import Message
 from corrgrpo_envs.errors import shown
@@ -46,7 +46,7 @@ HEADER = "\n".join(
         *(f"from {name} import *" for name in _STARS),
         *(f"import {name}" for name in _MODULES),
         "sys.setrecursionlimit(50_000)",
-        "sys.set_int_max_str_digits(50_000)",
+        f"sys.set_int_max_str_digits({LONGEST_NUMBER})",
     ]
 )
 

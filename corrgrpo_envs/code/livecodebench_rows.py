@@ -6,7 +6,7 @@ Rows of our own may have a right program in `reference`.
 """
 
 import json
-import re
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -151,7 +151,7 @@ def _function(row: Row) -> str | None:
         except (ValueError, RecursionError):
             raise schema_error(row.source, row.number, "metadata", "an object as JSON", metadata) from None
     name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
-    if name is not None and not (isinstance(name, str) and re.fullmatch(r"[^\W\d]\w*", name)):
+    if name is not None and not (isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)):
         raise schema_error(row.source, row.number, "metadata.func_name", "a method's name", name)
     return name
 
@@ -159,4 +159,7 @@ def _function(row: Row) -> str | None:
 def _json_text(row: Row, name: str) -> str:
     """A field with tests as text; lists are written as JSON."""
     value = row.get(name)
-    return value if isinstance(value, str) else json.dumps([] if value is None else value)
+    try:
+        return value if isinstance(value, str) else json.dumps([] if value is None else value)
+    except (TypeError, ValueError, RecursionError):  # columnar files also hold bytes and dates
+        raise schema_error(row.source, row.number, name, "a list of tests", value) from None

@@ -9,7 +9,7 @@ from importlib.resources import files
 from corrgrpo_envs.code.efficiency import Efficiency, Timing, Yardstick
 from corrgrpo_envs.code.extraction import SOLUTION, Extracted, extract
 from corrgrpo_envs.code.problems import CodeProblem
-from corrgrpo_envs.errors import unknown
+from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_envs.rewards import RewardComponent
 from corrgrpo_envs.sandbox import HOSTS, LEVELS, Limits, Outcome, Sandbox, Verdict, shared
 
@@ -43,7 +43,7 @@ class Runner:
         image: image of the docker host; None is its default.
 
     Raises:
-        ValueError: for an unknown host or level.
+        ValueError: for an unknown host or level, or an image that is no name.
     """
 
     host: str = "auto"
@@ -56,6 +56,8 @@ class Runner:
             raise unknown("sandbox", self.host, HOSTS)
         if self.isolation not in LEVELS:
             raise unknown("isolation", self.isolation, LEVELS)
+        if self.image is not None and not (isinstance(self.image, str) and self.image):
+            raise ValueError(f"sandbox_image must be the name of an image or None, not {shown(self.image)}")
 
     def sandbox(self) -> Sandbox:
         """The workers of this process; asked for at each use, since a process may have been forked."""

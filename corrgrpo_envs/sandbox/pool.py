@@ -10,7 +10,9 @@ from typing import Any, Protocol
 from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_envs.sandbox import turns
 from corrgrpo_envs.sandbox.hosts import docker, embedded
-from corrgrpo_envs.sandbox.inside.values import Bounds, Decoder, Encoder
+from corrgrpo_envs.sandbox.inside.decoder import Decoder
+from corrgrpo_envs.sandbox.inside.encoder import Encoder
+from corrgrpo_envs.sandbox.inside.values import Bounds
 from corrgrpo_envs.sandbox.isolation import LEVELS, Isolation, SandboxError
 from corrgrpo_envs.sandbox.jobs import Case, Check, Limits
 from corrgrpo_envs.sandbox.verdicts import Measurement, Outcome, Returned, Verdict, measurement, verdict
@@ -71,8 +73,6 @@ class Sandbox:
         self._idle: list[Worker]
         self._forget()
         _open.add(self)
-
-    # ---- what it does ------------------------------------------------------------------------------------
 
     def judge(self, program: str, check: Check, limits: Limits = _DEFAULT) -> Verdict:
         """Run a test against a program. One request, whatever the number of asserts.

@@ -13,7 +13,7 @@ from typing import Any
 
 from corrgrpo_envs.tools.apibank_parsing import ApiCall, call_blocks, call_of, read_calls
 from corrgrpo_envs.tools.blocks import CLOSE_CALL, OPEN_CALL
-from corrgrpo_envs.tools.calls import CallError, check_nesting, value_token
+from corrgrpo_envs.tools.calls import MAX_NESTING, CallError, check_nesting, value_token
 
 _LITERAL_LENGTH = 4096
 
@@ -40,26 +40,36 @@ class Match:
 
 
 def unnested(value: Any) -> Any:
-    """The value with texts that spell lists or objects as these, and booleans as texts."""
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str):
-        spelled = _spelled(value)
-        return value if spelled is None else unnested(spelled)
-    if isinstance(value, list):
-        return [unnested(item) for item in value]
-    if isinstance(value, dict):
-        return {key: unnested(item) for key, item in value.items()}
-    return value
+    """The value with texts that spell lists or objects as these, and booleans as texts.
+
+    All in all it nests at most `MAX_NESTING` levels; a text that would go deeper stays a text.
+    """
+    return _unnested(value, MAX_NESTING)
 
 
 def as_text(value: Any) -> Any:
     """As `unnested`, and numbers and null as texts."""
-    value = unnested(value)
+    return _written(unnested(value))
+
+
+def _unnested(value: Any, levels: int) -> Any:
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str):
+        spelled = _spelled(value, levels)
+        return value if spelled is None else _unnested(spelled, levels)
     if isinstance(value, list):
-        return [as_text(item) for item in value]
+        return [_unnested(item, levels - 1) for item in value]
     if isinstance(value, dict):
-        return {key: as_text(item) for key, item in value.items()}
+        return {key: _unnested(item, levels - 1) for key, item in value.items()}
+    return value
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_written(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _written(item) for key, item in value.items()}
     if isinstance(value, int) and value.bit_length() > 10_000:  # such numbers can't be written
         return value
     return value if isinstance(value, str) else str(value)
@@ -143,8 +153,8 @@ def _tokens(call: ApiCall, normal: Normal) -> dict[str, Hashable]:
     return {key: value_token(normal(value)) for key, value in call.parameters.items()}
 
 
-def _spelled(text: str) -> Any:
-    """The list or object that a text spells as JSON or as a short Python literal, or None."""
+def _spelled(text: str, levels: int) -> Any:
+    """The list or object of at most so many levels that a text spells as JSON or as a short Python literal, or None."""
     body = text.strip()
     if not ((body.startswith("[") and body.endswith("]")) or (body.startswith("{") and body.endswith("}"))):
         return None
@@ -159,7 +169,7 @@ def _spelled(text: str) -> Any:
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return None
     try:
-        check_nesting(value)
+        check_nesting(value, levels)
     except CallError:
         return None
-    return value if isinstance(value, list | dict) else None
+    return value

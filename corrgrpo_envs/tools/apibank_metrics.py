@@ -30,8 +30,8 @@ def summary(episodes: Iterable[Mapping[str, Any]], confidence: float = 0.95) -> 
     Returns:
         Shares from 0 to 1, each also with `_low`, `_high` (Wilson's interval over the tasks, of which each may have
         several episodes) and `_count`; None over no episodes:
-        `level_1`, `level_2`, `level_3`; `average`, the mean of the levels that occur (the paper's "API-Bank Avg"; None
-        unless all three do); `pooled`, over all items; `sound_average`, as `average` without faulty rows;
+        `level_1`, `level_2`, `level_3`; `average`, the mean of the three (the paper's "API-Bank Avg"), None unless all
+        of them occur; `pooled`, over all items; `sound_average`, as `average` without faulty rows;
         `function_name`, `parameter_names`, `parameter_values`, `format`, over all items. `faulty_count`: episodes on
         faulty rows.
 

@@ -119,6 +119,7 @@ def _call(node: ast.expr) -> ApiCall:
         value = ast.literal_eval(keyword.value)
         if value is Ellipsis:
             value = _ELLIPSIS
-        json.dumps(value)  # only JSON's types: sets, bytes and complex numbers raise a TypeError
-        parameters[keyword.arg] = value
+        # JSON's types alone: tuples become lists, keys texts; sets, bytes and complex numbers raise a TypeError.
+        parameters[keyword.arg] = json.loads(json.dumps(value))
+    check_nesting(parameters)
     return ApiCall(node.func.id, parameters)

@@ -15,9 +15,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from corrgrpo_envs.datasets import Row, read_rows, schema_error
+from corrgrpo_envs.datasets import Row, fingerprint, read_rows, schema_error
 from corrgrpo_envs.env import Message
-from corrgrpo_envs.errors import DatasetError, shown
+from corrgrpo_envs.errors import DatasetError
 from corrgrpo_envs.tasks import Task
 from corrgrpo_envs.tools.apibank_original import is_original, posed, stored_call
 from corrgrpo_envs.tools.apibank_parsing import ApiCall, call_of
@@ -65,7 +65,7 @@ def items(dataset: str) -> tuple[Task[Item], ...]:
     Raises:
         DatasetError: naming file, row and field.
     """
-    return _read(dataset, _state(dataset))
+    return _read(dataset, fingerprint(dataset))
 
 
 def faulty_rows(dataset: str) -> dict[str, str]:
@@ -97,16 +97,6 @@ def _read(dataset: str, state: object) -> tuple[Task[Item], ...]:
     return tuple(tasks)
 
 
-def _state(dataset: str) -> object:
-    """Changes when a file of the data set does."""
-    path = Path(dataset).expanduser()
-    try:
-        found = sorted(path.glob("*")) if path.is_dir() else [path]
-        return tuple((str(file), file.stat().st_mtime_ns) for file in found if file.is_file())
-    except OSError as error:
-        raise DatasetError(f"data set {shown(dataset)} can't be read: {error.strerror or error}") from None
-
-
 def _level(row: Row) -> int:
     given = row.get("level")
     if given is None:
@@ -128,7 +118,7 @@ def _published(row: Row, level: int) -> Item:
     if isinstance(answer, str):  # the hub's files hold it as JSON text
         try:
             answer = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise schema_error(row.source, row.number, "answer", "a call as JSON", answer) from None
     calls = answer if isinstance(answer, list) else [answer]
     truth = call_of(calls[0]) if len(calls) == 1 else None

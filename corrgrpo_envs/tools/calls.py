@@ -55,21 +55,21 @@ def value_token(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]
 
 
-def check_nesting(value: Any) -> None:
-    """Check that a JSON object or list is at most `MAX_NESTING` deep.
+def check_nesting(value: Any, levels: int = MAX_NESTING) -> None:
+    """Check that a JSON object or list is at most so many levels deep.
 
     Raises:
         CallError: if it is deeper.
     """
     level = [value]
-    for _ in range(MAX_NESTING):
+    for _ in range(levels):
         items: list[Any] = []
         for container in level:
             items.extend(container.values() if isinstance(container, dict) else container)
         level = [item for item in items if isinstance(item, dict | list)]
         if not level:
             return
-    raise CallError(f"is nested more than {MAX_NESTING} levels deep")
+    raise CallError(f"is nested more than {levels} levels deep")
 
 
 def parse_object(line: str) -> Any:

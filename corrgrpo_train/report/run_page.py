@@ -9,12 +9,12 @@ from typing import Any
 
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.outcome import outcome
-from corrgrpo_train.report.curves import Panel, has_data, panels
+from corrgrpo_train.report.curves import Panel, draw_runs, has_data, panels
 from corrgrpo_train.report.figures import Dots, Method, color, curve_chart
 from corrgrpo_train.report.groups import Group, Pair, groups_of
 from corrgrpo_train.report.page import Cell, Chart, Layer, Page, Section, Table, View, write_page
 from corrgrpo_train.report.pairs import correlation_matrix, pair_by_group, pair_over_time, pareto_chart
-from corrgrpo_train.report.runs import EMA, Run, is_number, series
+from corrgrpo_train.report.runs import EMA, Run, is_number, read_runs, series
 from corrgrpo_train.report.settings import methods_of, overview, settings_section
 from corrgrpo_train.report.transcripts import LIMIT, read_transcripts
 
@@ -51,6 +51,17 @@ _DENOMINATOR = (
     Panel("Size of the advantages", "mean", {"": "estimator/advantage_mean_abs"}, {}),
 )
 _NOT_DRAWN = ("step", "phase", "warm_start/step")
+
+
+def draw_finished(run_dir: Path) -> None:
+    """Write what a run's folder holds in the end: `curves.png` and `report.html`.
+
+    Raises:
+        UsageError: if a package is missing or a file cannot be written.
+    """
+    runs = read_runs([run_dir])
+    draw_runs(runs, run_dir / "curves.png")
+    write_report(runs, run_dir / "report.html")
 
 
 def write_report(runs: Sequence[Run], path: Path, only: Sequence[str] = (), transcripts: int = LIMIT) -> Path:

@@ -123,7 +123,7 @@ def read_run(run_dir: Path) -> Run:
         [row | _averages(row) for row in rows],
         run_dir,
         notes,
-        _settings(run_dir / "config.yaml", notes),
+        read_settings(run_dir / "config.yaml", notes),
         _versions(run_dir / "versions.json", notes),
         more["timings"],
         more["episodes"],
@@ -195,7 +195,8 @@ def _content(path: Path) -> str:
         return file.read().decode("utf-8")
 
 
-def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
+def read_settings(path: Path, notes: list[str]) -> dict[str, Any]:
+    """The settings in a `config.yaml`; empty where there is none, and, with a note added, where it can't be read."""
     try:
         settings = _plain(yaml.safe_load(_content(path)), iter(range(MOST_SETTINGS)))
     except FileNotFoundError:

@@ -8,7 +8,7 @@ from corrgrpo_train.report.figures import Method, color
 from corrgrpo_train.report.page import Cell, Section, Table
 from corrgrpo_train.report.runs import Run, told_apart
 
-_OWN = frozenset({"seed", "output", "resume", "tensorboard", "track", "track_args", "quiet"})
+_OWN = frozenset({"seed", "output", "resume", "tensorboard", "track", "track_args", "report", "quiet"})
 """Settings in which runs of one method may differ."""
 _SHOWN = ("method", "objective", "env", "model", "seed")
 

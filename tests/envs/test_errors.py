@@ -15,6 +15,12 @@ def test_unknown_names_what_was_given_allowed_and_meant():
     assert len(error.args) == 1
 
 
+def test_allowed_names_of_any_length_leave_a_message_readable():
+    message = str(unknown("tool", "x", ["y" * 100_000, "[" * 3000, "a\nb"]))
+    assert len(message) < 600
+    assert "a\\nb" in message
+
+
 def test_long_lists_are_cut():
     message = str(unknown("task", "zzz", range(100), listed=3))
     assert message == "task 'zzz' is unknown; allowed: '0', '1', '2', … (100 in all)."

@@ -16,6 +16,7 @@ from toy_envs import HOSTILE
 
 import corrgrpo_envs
 from corrgrpo_envs import MultiRewardEnv, VectorReward, register
+from corrgrpo_envs.registration import full_id
 
 IDS = sorted(env_id for env_id in gym.registry if env_id.startswith("corrgrpo/"))
 TWINS = [env_id for env_id in IDS if env_id.endswith("Vector-v0")]
@@ -30,6 +31,21 @@ def test_every_id_has_a_twin():
         spec = gym.spec(env_id)
         assert isinstance(spec.entry_point, str)
         assert spec.max_episode_steps is None
+
+
+def test_a_name_without_a_version_is_the_newest_one():
+    for name in ("RLLA", "RLLA-v0", "corrgrpo/RLLA", "corrgrpo/RLLA-v0"):
+        assert full_id(name) == "corrgrpo/RLLA-v0"
+    register("RLLA", "toy_envs:CountingEnv", version=1)
+    try:
+        assert full_id("RLLA") == "corrgrpo/RLLA-v1"
+        assert full_id("RLLA-v0") == "corrgrpo/RLLA-v0"
+    finally:
+        del gym.registry["corrgrpo/RLLA-v1"], gym.registry["corrgrpo/RLLAVector-v1"]
+    # What is not known, or of others, is left to Gymnasium.
+    assert full_id("RLA") == "corrgrpo/RLA"
+    assert full_id("other/RLLA") == "other/RLLA"
+    assert full_id("package:corrgrpo/RLLA") == "package:corrgrpo/RLLA"
 
 
 @pytest.mark.parametrize("env_id", IDS)

@@ -75,6 +75,22 @@ def test_objective_dapo_clips_higher_by_itself() -> None:
     assert Config(env="x", objective="dapo").clip_high == 0.28
 
 
+def test_engine_vllm_corrects_for_its_own_probabilities_by_itself() -> None:
+    assert Config(env="x").importance_correction == "none"
+    assert Config(env="x", engine="vllm").importance_correction == "truncate"
+    assert Config(env="x", engine="vllm", mode="dapo").importance_correction == "truncate"
+    for given in ("none", "mask"):
+        assert Config(env="x", engine="vllm", importance_correction=given).importance_correction == given
+    # What a lower layer said for another engine goes with that; what it said for this one stays.
+    merged = merge([{"engine": "transformers", "importance_correction": "none"}, {"engine": "vllm"}])
+    assert Config(env="x", **merged).importance_correction == "truncate"
+    merged = merge([{"engine": "vllm", "importance_correction": "mask", "importance_cap": 3.0}, {"engine": "vllm"}])
+    assert (merged["importance_correction"], merged["importance_cap"]) == ("mask", 3.0)
+    # What is written says the same when it is read.
+    config = Config(env="x", engine="vllm", importance_correction="none")
+    assert Config(**read_settings(to_yaml(config), "text")) == config
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -53,7 +53,7 @@ def environments() -> Iterator[None]:
 def profiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Profiles of their own, so that the tests do not depend on the tuned ones."""
     texts = {
-        "cpu/CliPair-v0": "env: CliPair-v0\nsteps: 20\ngroup_size: 6\nlearning_rate: 2e-5\n",
+        "cpu/CliPair-v0": "env: CliPair-v0\nenv_args: {size: 2}\nsteps: 20\ngroup_size: 6\nlearning_rate: 2e-5\n",
         "gpu/CliPair-v0": "env: CliPair-v0\nsteps: 30\n",
         "paper": "steps: 50\nreward_weights: {first: 2}\n",
     }
@@ -99,7 +99,27 @@ def test_the_cpu_profile_is_used_and_announced(run: Run) -> None:
     assert code == 0
     assert (got[0].steps, got[0].group_size, got[0].learning_rate) == (20, 4, 2e-5)
     assert err.count("\n") == 1
-    assert "profile cpu/CliPair-v0 sets steps=20, learning_rate=2e-05 (" in err
+    assert "profile cpu/CliPair-v0 sets env_args={'size': 2}, steps=20, learning_rate=2e-05 (" in err
+
+
+@pytest.mark.parametrize("name", ["CliPair", "corrgrpo/CliPair", "corrgrpo/CliPair-v0"])
+def test_a_profile_is_found_however_its_environment_is_named(run: Run, name: str) -> None:
+    gym.register("corrgrpo/CliPair-v1", Pair)  # has no profile
+    try:
+        got: list[Config] = []
+        code, _, err = run("--env", name, "--device", "cpu", train=got.append)
+        assert code == 0
+        newest = not name.endswith("-v0")
+        assert got[0].env_id == ("corrgrpo/CliPair-v1" if newest else "corrgrpo/CliPair-v0")
+        assert ("profile cpu/CliPair-v0 sets" in err) == (not newest)
+        assert got[0].env_args == ({} if newest else {"size": 2})
+    finally:
+        del gym.registry["corrgrpo/CliPair-v1"]
+    code, _, err = run("--env", name, "--device", "cpu", train=got.append)
+    assert code == 0
+    assert "profile cpu/CliPair-v0 sets" in err
+    assert (got[1].env_id, got[1].steps, got[1].env_args) == ("corrgrpo/CliPair-v0", 20, {"size": 2})
+    assert got[1].run_dir == Path("runs/CliPair-v0-corrgrpo-s0")
 
 
 def test_the_gpu_profile_is_used_with_a_gpu(configured: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,3 +404,10 @@ def test_a_device_that_is_not_there_is_told_before_anything_else(
     assert "--device cpu" in error
     assert error.count("\n") == 1
     assert "profile" not in error
+
+
+@pytest.mark.parametrize(("method", "idle"), [("grpo", True), ("gdpo", True), ("corrgrpo", False), ("rloo", False)])
+def test_hypervolume_weighting_without_effect_is_told(run: Run, method: str, idle: bool) -> None:
+    code, _, err = run(*CPU, "--method", method, "--weighting", "hypervolume")
+    assert code == 0
+    assert (f"method '{method}' divides out again" in " ".join(err.split())) == idle

@@ -313,7 +313,7 @@ def other(name: str) -> object:
 @pytest.mark.parametrize("name", [item.name for item in fields(Config)])
 def test_the_hash_covers_exactly_what_changes_results(name: str) -> None:
     neutral = {"output", "resume", "steps", "checkpoint_every", "keep_checkpoints", "transcripts_per_step"}
-    neutral |= {"tensorboard", "track", "track_args", "quiet", "vllm_tolerance", "env_workers", "env_timeout"}
+    neutral |= {"tensorboard", "track", "track_args", "report", "quiet", "vllm_tolerance", "env_workers", "env_timeout"}
     neutral |= {"sharding", "mode"}
     config = Config(env="RLLA-v0")
     changed = replace(config, **{name: other(name)})

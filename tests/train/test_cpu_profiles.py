@@ -10,7 +10,7 @@ from corrgrpo_train import cli
 SMALL = [
     *("--model", "tiny", "--threads", "1", "--steps", "1", "--groups-per-step", "2", "--group-size", "2"),
     *("--max-new-tokens", "8", "--max-prompt-tokens", "2500", "--warm-start", "2", "--validation-tasks", "2"),
-    *("--token-budget", "4096", "--no-tensorboard", "--quiet"),
+    *("--token-budget", "4096", "--no-tensorboard", "--no-report", "--quiet"),
 ]
 
 
@@ -26,3 +26,15 @@ def test_agentdojo(tmp_path, capsys):
     assert {"components/utility/mean", "components/security/mean"} <= set(rows[-2])
     (episode, *_) = map(json.loads, (tmp_path / "run/transcripts/step_000001.jsonl").read_text().splitlines())
     assert "send_money(" in episode["prompt"] or "get_channels()" in episode["prompt"]
+
+
+def test_leetcode(tmp_path, capsys):
+    assert cli.main(["--env", "LeetCode-v0", "--device", "cpu", *SMALL, "--output", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr()
+    assert "profile cpu/LeetCode-v0 sets env_args={'difficulty': 'easy'" in told.err
+    assert "Groups with a signal: " in told.out
+    assert "Held-out tasks since the warm start: " in told.out
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert {"components/correctness/mean", "components/ast_similarity/mean"} <= set(rows[-2])
+    (episode, *_) = map(json.loads, (tmp_path / "run/transcripts/step_000001.jsonl").read_text().splitlines())
+    assert "class Solution" in episode["prompt"]

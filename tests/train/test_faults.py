@@ -20,7 +20,7 @@ from corrgrpo_train.engines.transformers import TransformersEngine
 SMALL = [
     *("--env", "rollout_envs:rollout/Toy-v0", "--model", "tiny", "--groups-per-step", "3", "--group-size", "4"),
     *("--max-new-tokens", "6", "--max-prompt-tokens", "600", "--learning-rate", "1e-3", "--validation-tasks", "2"),
-    *("--validation-every", "3", "--checkpoint-every", "2", "--threads", "1", "--no-tensorboard"),
+    *("--validation-every", "3", "--checkpoint-every", "2", "--threads", "1", "--no-tensorboard", "--no-report"),
 ]
 
 
@@ -73,6 +73,24 @@ def test_killed_at_ten_random_moments(tmp_path):
     assert main([*SMALL, "--steps", str(steps), "--output", str(whole)]) == 0
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert same_weights(run, whole, steps)
+
+
+def test_sigterm_in_the_middle_of_a_step(tmp_path, capsys, monkeypatch, whole):
+    run, real, calls = tmp_path / "run", TransformersEngine._batch, []
+
+    def batch(self, requests, temperature):
+        calls.append(len(requests))
+        if len(calls) == 6:  # validation, steps 1 to 3, validation, step 4
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, requests, temperature)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransformersEngine, "_batch", batch)
+        assert main([*SMALL, "--steps", "6", "--output", str(run)]) == 143
+    assert f"ended; continue with: python -m corrgrpo_train --resume --output {run}" in one_line(capsys)
+    assert main(["--resume", "--output", str(run)]) == 0
+    assert rows(run) == rows(whole)
+    assert same_weights(run, whole, 6)
 
 
 def test_rows_are_on_the_disk_when_a_step_is_done(tmp_path, monkeypatch):

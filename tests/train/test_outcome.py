@@ -49,6 +49,15 @@ def test_what_was_learnt_and_what_was_not(tmp_path):
     ]
 
 
+def test_tasks_of_the_training_split_are_not_called_held_out(tmp_path):
+    write(tmp_path / "metrics.jsonl", [step(1, 0.0, 0.0)])
+    for phase in ("base", "train"):
+        write(tmp_path / f"transcripts/validation_{phase}_000000.jsonl", validation([0, 0]))
+    for split, words in (("validation", "Held-out tasks since"), ("train", "Tasks that were trained on, since")):
+        (tmp_path / "config.yaml").write_text(f"validation_split: {split}\n")
+        assert outcome(tmp_path)[1].startswith(f"{words} before training: ")
+
+
 def test_tasks_that_were_not_scored_are_not_compared(tmp_path):
     write(tmp_path / "metrics.jsonl", [step(1, 0.0, 0.0, silent=None)])
     failed = [{"task_id": "t0", "reward": None, "components": {}}]

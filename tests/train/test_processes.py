@@ -30,7 +30,7 @@ SMALL = [
     *("--env", "rollout_envs:rollout/Toy-v0", "--model", "tiny", "--groups-per-step", "5", "--group-size", "3"),
     *("--max-new-tokens", "6", "--max-prompt-tokens", "600", "--learning-rate", str(RATE), "--validation-tasks", "3"),
     *("--validation-every", "0", "--checkpoint-every", "1", "--keep-checkpoints", "9", "--threads", "1"),
-    *("--no-tensorboard", "--autocast", "off", "--token-budget", "400"),
+    *("--no-tensorboard", "--no-report", "--autocast", "off", "--token-budget", "400"),
 ]
 
 

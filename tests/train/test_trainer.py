@@ -75,6 +75,7 @@ def test_a_run_writes_what_it_promises(tmp_path, turns):
     assert "step_000003" in checkpoints
     assert (run / "checkpoints/step_000003/COMPLETE").exists()
     assert (run / "curves.png").stat().st_size > 10_000
+    assert "reward" in (run / "report.html").read_text("utf-8")
     # The checkpoint's policy is an ordinary folder that a next run can start from.
     again = [*SMALL, "--steps", "1", "--model", str(run / "checkpoints/step_000003/policy")]
     assert main([*again, "--output", str(tmp_path / "again")]) == 0

@@ -18,7 +18,9 @@ IMAGE = "python:3.11-slim"
 LABEL = "corrgrpo.sandbox"
 _USER = "65534:65534"
 _MEMORY = "6g"  # the test may take 3 GiB and the program its own limit; each is bounded by itself as well
-_PROCESSES = 128
+# Broker, zygote, judge, and a program with its threads. Many more threads could fill a program's memory to the last
+# page, and Python waits for ever for a thread that dies of that before it has begun.
+_PROCESSES = 24
 
 
 class DockerHost:

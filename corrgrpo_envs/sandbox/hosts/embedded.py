@@ -12,8 +12,9 @@ from corrgrpo_envs.sandbox.isolation import SandboxError
 from corrgrpo_envs.sandbox.worker import Worker, boot_program
 
 NAME = "embedded"
-# Hash order is the same in every worker: programs that iterate over sets give equal results.
-ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+# Hash order is the same in every worker: programs that iterate over sets give equal results. One arena for all threads:
+# else the C library sets 64 MiB of a program's address space aside for each of them, and a few threads fill it.
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "1"}
 # No user site, no script folder on the path, no site module, no bytecode.
 FLAGS = ("-s", "-P", "-S", "-B", "-X", "utf8")
 

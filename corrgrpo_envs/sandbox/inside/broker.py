@@ -227,7 +227,7 @@ def main(options: dict[str, Any]) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
-        os.dup2(null, 0)
+        os.dup2(null, 0)  # no child and no hand-over may find the caller's stream there
         os.dup2(null, 1)
         layers = Layers(worker)
         zygote.warm(options["packages"])

@@ -17,6 +17,7 @@ Failures: `S` does not compile, `E` exception, `U` value that is not carried, `T
 """
 
 import ast
+import atexit
 import builtins
 import json
 import os
@@ -26,8 +27,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .decoder import Decoder
+from .encoder import Encoder
 from .frames import Channel, ClosedError, FrameBuffer, framed
-from .values import Bounds, Decoder, Encoder, Own, TooLargeError, UnsupportedError, all_scalar, node_classes
+from .own import Own
+from .values import Bounds, TooLargeError, UnsupportedError, all_scalar, node_classes
 
 _MESSAGE = 500
 _REPEATS = 30
@@ -35,9 +39,8 @@ _REHEARSAL = "from typing import *\nfrom collections import *\nclass A:\n    def
 _COMPILE_ERRORS = (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError)
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: Channel, program: "Program") -> None:
     """Answer requests until the other end is gone."""
-    program = Program()
     while True:
         try:
             request = channel.receive()
@@ -58,6 +61,7 @@ class Program:
         self._prepared: list[Call] = []
         self._results: list[bytes] = []
         # Bound here, before the program has run a line.
+        self._threading: Any = sys.modules["threading"]
         self._actions: dict[bytes, Callable[[bytes], bytes]] = {
             b"L": self._load,
             b"C": self._call,
@@ -114,15 +118,23 @@ class Program:
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module
         failure = _execute(json.loads(body)["source"], module.__dict__, leave=SystemExit)
+        if failure is not None:
+            return failure
         try:
-            threading = sys.modules["threading"]
-            for thread in threading.enumerate():
-                if thread is not threading.main_thread() and not thread.daemon:
-                    thread.join()
-            sys.stdout.flush()
+            self._leave()
         except BaseException as error:
-            return failure or described(error)
-        return failure or b"K"
+            return described(error)
+        return b"K"
+
+    def _leave(self) -> None:
+        """What an interpreter does at its end: wait for threads, call exit functions, write out what was printed."""
+        for thread in self._threading.enumerate():
+            if thread is not self._threading.main_thread() and not thread.daemon:
+                thread.join()
+        atexit._run_exitfuncs()
+        for stream in (getattr(sys, "stdout", None), sys.__stdout__):
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
 
     def _check(self, body: bytes) -> bytes:
         job = json.loads(body)
@@ -243,18 +255,24 @@ def rehearse() -> None:
     del sys.modules["solution"]
 
 
-def open_streams() -> None:
-    """Open the standard streams as programs know them."""
+def become_script() -> None:
+    """Have what a script finds when it begins: its standard streams, and `exit` and `quit`."""
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogatepass", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+    vars(builtins).update(exit=sys.exit, quit=sys.exit)
+    atexit._clear()  # what was registered here so far is not the program's
 
 
-def run(descriptor: int, *, printing: bool) -> None:
-    """Serve over a descriptor; with `printing` the standard streams are not those that were open already."""
+def run(descriptor: int, program: Program, *, printing: bool) -> None:
+    """Serve over a descriptor with a program that is not loaded yet.
+
+    With `printing` the standard streams are not those that were open already.
+    """
     try:
         if printing:
-            open_streams()
-        serve(Channel(descriptor))
+            become_script()
+        serve(Channel(descriptor), program)
     finally:
         os._exit(0)

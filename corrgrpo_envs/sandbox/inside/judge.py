@@ -17,8 +17,12 @@ import types
 from collections import OrderedDict
 from typing import Any, NoReturn
 
+from .decoder import Decoder
+from .edits import update
+from .encoder import Encoder
 from .frames import Channel, ClosedError, TooLongError
-from .values import Bounds, Decoder, Encoder, Handles, MalformedError, node_classes, update
+from .own import Handles
+from .values import Bounds, MalformedError, node_classes
 
 RECURSION_LIMIT = 20_000  # helpers that compare linked lists recurse once a node
 _TRACE_BYTES = 64 << 20

@@ -6,7 +6,7 @@ import struct
 from ctypes import create_string_buffer
 
 from .paths import library_entries, shared_libraries, standard_library
-from .syscalls import call
+from .syscalls import Prepared, call, prepared_call
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
 _GET_VERSION = 1
@@ -47,13 +47,9 @@ def ruleset(abi: int) -> int:
     return descriptor
 
 
-def restrict(descriptor: int) -> None:
-    """Put this process under the ruleset, for good.
-
-    Raises:
-        OSError: if the kernel refuses.
-    """
-    call(_RESTRICT_SELF, descriptor, 0)
+def restricting(descriptor: int) -> Prepared:
+    """Puts the process that makes the call under the ruleset, for good."""
+    return prepared_call(_RESTRICT_SELF, descriptor, 0)
 
 
 def _allow(descriptor: int, path: str, access: int) -> None:

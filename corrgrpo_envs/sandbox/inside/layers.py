@@ -17,14 +17,16 @@ from .syscalls import (
     PR_SET_KEEPCAPS,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
-    keep_capabilities,
+    keeping_capabilities,
     prctl,
+    prepared_prctl,
 )
 
 CANDIDATE, JUDGE, TIMED = "candidate", "judge", "timed"
 _THREADS = 16
 _STACK = 64 << 20
 _DESCRIPTORS = 64
+_SAME_FOR_ALL = ((resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_STACK, _STACK))
 _FIRST_USER, _SMALL_USERS = 0x20000000, 20_000
 
 
@@ -60,7 +62,8 @@ class Layers:
                 self._ruleset = landlock.ruleset(self.landlock)
             except OSError:
                 self.landlock = 0
-        if self.landlock and not _works(self._restrict):
+        self._restrict = landlock.restricting(self._ruleset)
+        if self.landlock and not _works(self._restricted):
             self.landlock = 0
         self._filters = {}
         if seccomp.supported():
@@ -70,44 +73,63 @@ class Layers:
                 TIMED: seccomp.Filter(),
             }
         self.seccomp = bool(self._filters) and _works(lambda: _filtered(self._filters[TIMED]))
+        self._steps = {role: self._steps_of(role) for role in (CANDIDATE, JUDGE, TIMED)}
+        self._most = {what: resource.getrlimit(what)[1] for what in (resource.RLIMIT_AS, resource.RLIMIT_CPU)}
+
+    def put_on_first(self) -> None:
+        """Put on this process, which starts the children, what they inherit: less is left for each of them to do.
+
+        Raises:
+            OSError: if a layer that worked at the start fails now.
+        """
+        for what, value in _SAME_FOR_ALL:
+            _lower(what, value)
+        if self._user is not None:
+            os.setgroups([])
+            prctl(PR_SET_KEEPCAPS, 1 if self._kept else 0)
+        if self.no_new_privileges:
+            _no_new_privileges()
 
     def put_on(self, role: str, limits: Limits) -> None:
-        """Hold this process; there is no way back.
+        """Hold this process, a child of one that has `put_on_first`; there is no way back.
 
         Raises:
             OSError: if a layer that worked at the start fails now.
         """
         if limits.core is not None:
             os.sched_setaffinity(0, {limits.core})
-        self._limit(limits)
+        # The CPU limit is a second net under the zygote's clock.
+        for what, value in ((resource.RLIMIT_AS, limits.memory), (resource.RLIMIT_CPU, math.ceil(limits.cpu) + 2)):
+            most = self._most[what]
+            value = value if most == resource.RLIM_INFINITY or value < most else most
+            resource.setrlimit(what, (value, value))
+        for step in self._steps[role]:
+            step()
+
+    def _steps_of(self, role: str) -> tuple[Callable[[], object], ...]:
+        steps: list[Callable[[], object]] = [functools.partial(_lower, resource.RLIMIT_NOFILE, _DESCRIPTORS)]
         if self._user is not None:
             user = self._user + (1 if role == JUDGE else 0)
-            _become(user, self._kept)
-            _lower(resource.RLIMIT_NPROC, _THREADS)  # counts a user's threads: useful where the user is our own
-        else:
-            keep_capabilities(0)  # those of a user namespace of our own
-        prctl(PR_SET_DUMPABLE, 0)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if self.no_new_privileges:
-            _no_new_privileges()
+            steps += [
+                functools.partial(os.setresgid, user, user, user),
+                functools.partial(os.setresuid, user, user, user),
+            ]
+            # Counts a user's threads: useful where the user is our own.
+            steps += [functools.partial(_lower, resource.RLIMIT_NPROC, _THREADS)]
+        # Those kept for reading, or those of a user namespace of our own.
+        steps += [keeping_capabilities(self._kept)]
+        steps += [prepared_prctl(PR_SET_DUMPABLE, 0), prepared_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)]
         if self.landlock:
-            self._restrict()
+            steps += [self._restrict]
         if self._ruleset >= 0:
-            os.close(self._ruleset)
+            steps += [functools.partial(os.close, self._ruleset)]
         if self.seccomp:
-            self._filters[role].install()
+            steps += [self._filters[role].install]
+        return tuple(steps)
 
-    def _limit(self, limits: Limits) -> None:
-        _lower(resource.RLIMIT_AS, limits.memory)
-        _lower(resource.RLIMIT_CPU, math.ceil(limits.cpu) + 2)  # a second net under the zygote's clock
-        _lower(resource.RLIMIT_FSIZE, 0)
-        _lower(resource.RLIMIT_CORE, 0)
-        _lower(resource.RLIMIT_NOFILE, _DESCRIPTORS)
-        _lower(resource.RLIMIT_STACK, _STACK)
-
-    def _restrict(self) -> None:
+    def _restricted(self) -> None:
         _no_new_privileges()  # without it the kernel refuses
-        landlock.restrict(self._ruleset)
+        self._restrict()
 
 
 def _lower(what: int, value: int) -> None:
@@ -122,7 +144,7 @@ def _become(user: int, kept: int = 0) -> None:
     os.setresgid(user, user, user)
     prctl(PR_SET_KEEPCAPS, 1 if kept else 0)
     os.setresuid(user, user, user)
-    keep_capabilities(kept)
+    keeping_capabilities(kept)()
 
 
 def _reads(user: int) -> None:

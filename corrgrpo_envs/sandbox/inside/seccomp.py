@@ -11,7 +11,7 @@ import os
 import platform
 import struct
 
-from .syscalls import PR_SET_SECCOMP, prctl
+from .syscalls import PR_SET_SECCOMP, prepared_prctl
 
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _AUDIT_ARCH_X86_64 = 0xC000003E
@@ -58,14 +58,8 @@ class Filter:
         code = b"".join(_instructions(threads=threads, also=also))
         self._buffer = ctypes.create_string_buffer(code, len(code))
         self._program = _Program(len(code) // 8, ctypes.cast(self._buffer, ctypes.c_void_p).value)
-
-    def install(self) -> None:
-        """Put this process under the filter, for good.
-
-        Raises:
-            OSError: if the kernel refuses.
-        """
-        prctl(PR_SET_SECCOMP, 2, ctypes.byref(self._program))
+        self.install = prepared_prctl(PR_SET_SECCOMP, 2, ctypes.byref(self._program))
+        """Puts the process that makes the call under the filter, for good."""
 
 
 def supported() -> bool:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -44,15 +45,41 @@ def prctl(option: int, *values: object) -> int:
     return _checked(int(_libc.prctl(option, *plain)), f"prctl {option}")
 
 
-def keep_capabilities(bits: int) -> None:
-    """Give up all capabilities but those of the bits (which must be held).
+class Prepared:
+    """A call whose arguments are made once: making it then touches little memory, which counts after a fork."""
 
-    Raises:
-        OSError: if the kernel refuses.
-    """
+    __slots__ = ("_arguments", "_function", "_what")
+
+    def __init__(self, what: str, function: Any, *arguments: object) -> None:
+        self._what = what
+        self._function = function
+        self._arguments = tuple(ctypes.c_long(item) if isinstance(item, int) else item for item in arguments)
+
+    def __call__(self) -> None:
+        """Make the call.
+
+        Raises:
+            OSError: if the kernel refuses.
+        """
+        if self._function(*self._arguments) < 0:
+            _checked(-1, self._what)
+
+
+def prepared_call(number: int, *arguments: object) -> Prepared:
+    """A system call by number, to be made later."""
+    return Prepared(f"system call {number}", _libc.syscall, number, *arguments)
+
+
+def prepared_prctl(option: int, *values: object) -> Prepared:
+    """A prctl, to be made later."""
+    return Prepared(f"prctl {option}", _libc.prctl, option, *values, *(0,) * (4 - len(values)))
+
+
+def keeping_capabilities(bits: int) -> Prepared:
+    """Gives up all capabilities but those of the bits (which must be held)."""
     header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
     data = struct.pack("IIIIII", bits, bits, 0, 0, 0, 0)
-    _checked(int(_libc.capset(header, data)), "capset")
+    return Prepared("capset", _libc.capset, header, data)
 
 
 def unshare(flags: int) -> None:
@@ -81,3 +108,10 @@ def unmount_detached(target: str) -> None:
         OSError: if the kernel refuses.
     """
     _checked(int(_libc.umount2(target.encode(), 2)), f"umount {target}")
+
+
+def release_free_memory() -> None:
+    """Give the system back what the C library keeps for later, where it can: a fork copies a table of every page."""
+    trim = getattr(_libc, "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))

@@ -5,6 +5,7 @@ child finds anything of another job in the memory it inherits.
 """
 
 import contextlib
+import fcntl
 import gc
 import math
 import os
@@ -18,18 +19,19 @@ from typing import Any
 
 from . import candidate, judge, orders
 from .layers import CANDIDATE, JUDGE, Layers, Limits
+from .syscalls import release_free_memory
 
-_FIRST = 3  # a child's own descriptors begin here
-_HIGH = 100
+_FIRST, _OWN = 3, 4  # a child's own descriptors begin here; so many at most
+_HIGH, _HIGHEST = 100, 200  # the zygote's own, and the number below which a child closes all that is not its own
 _SHORTEST_WAIT = 0.005
 _MESSAGE = 1 << 16
 _ROOM = socket.CMSG_SPACE(8 * 4)
 
-# What solutions usually import, loaded once.
+# What solutions usually import, loaded once. What few of them import is left to them: all pay for what is loaded, each
+# time that the process is copied.
 _WARM = (
     *("typing", "functools", "collections", "itertools", "heapq", "bisect", "string", "operator", "math", "random"),
-    *("re", "datetime", "copy", "dataclasses", "enum", "decimal", "fractions", "statistics", "io", "time"),
-    *("threading", "abc", "contextlib", "numbers", "array", "cmath", "ast", "json", "types"),
+    *("re", "datetime", "copy", "dataclasses", "enum", "io", "time", "threading", "abc", "contextlib", "json", "types"),
 )
 
 
@@ -66,11 +68,15 @@ class Zygote:
         layers: what holds the children.
         null: the null device, open; a private root has none.
         processes: the process file system, open; -1 without.
+        program: for the children, each of which has a copy.
     """
 
-    def __init__(self, control: socket.socket, layers: Layers, null: int, processes: int) -> None:
+    def __init__(
+        self, control: socket.socket, layers: Layers, null: int, processes: int, program: candidate.Program
+    ) -> None:
         self._control = control
         self._layers = layers
+        self._program = program
         self._children: dict[int, _Child] = {}
         self._poll = select.poll()
         self._poll.register(control.fileno(), select.POLLIN)
@@ -119,7 +125,7 @@ class Zygote:
             pid = -1
             self._report(orders.failed.pack(orders.FAILED, orders.start.unpack(message)[1]) + str(error).encode())
         if pid == 0:
-            _child(message, self._layers, descriptors, said, self._null)
+            _child(message, self._layers, descriptors, said, self._null, self._program)
         for descriptor in descriptors:
             os.close(descriptor)
         os.close(said)
@@ -228,40 +234,50 @@ class Zygote:
             os._exit(0)
 
 
-def _child(message: bytes, layers: Layers, descriptors: tuple[int, ...], said: int, null: int) -> None:
+def _child(
+    message: bytes, layers: Layers, descriptors: tuple[int, ...], said: int, null: int, program: candidate.Program
+) -> None:
     """What a child does from its first moment on; never returns."""
     try:
         _, _, _, kind, core, memory, cpu, _ = orders.start.unpack(message)
         role = orders.ROLES[kind]
         printing = role == CANDIDATE and len(descriptors) > 1
         own = descriptors[:1] if printing else descriptors
-        said = _rearrange((*own, said), descriptors[1:3] if printing else (), null) - 1
+        if printing:
+            for place, descriptor in enumerate(descriptors[1:3]):
+                os.dup2(descriptor, place)
+        said = _rearrange((*own, said), null)
         layers.put_on(role, Limits(memory, cpu, None if core < 0 else core))
         os.write(said, b"!")
         os.close(said)
         if role == JUDGE:
             judge.run(_FIRST)
         else:
-            candidate.run(_FIRST, printing=printing)
+            candidate.run(_FIRST, program, printing=printing)
     finally:
         os._exit(98)
 
 
-def _rearrange(own: tuple[int, ...], standard: tuple[int, ...], null: int) -> int:
-    """Put descriptors to 3, 4, ... and the standard streams to 0 and 1; close all else but the ruleset's.
+def _rearrange(own: tuple[int, ...], null: int) -> int:
+    """Put descriptors to 3, 4, ... and the null device to 2; close all else but the standard streams and the ruleset.
 
     Returns:
-        The number after the last of `own`.
+        The place of the last of `own`.
     """
-    for offset, descriptor in enumerate((*own, *standard)):
-        os.dup2(descriptor, _HIGH + offset)
-    for place in range(3):
-        os.dup2(_HIGH + len(own) + place if place < len(standard) else null, place)
-    for place in range(len(own)):
-        os.dup2(_HIGH + place, _FIRST + place)
-    end = _FIRST + len(own)
-    os.closerange(end, 200)
-    return end
+    place = _FIRST - 1
+    for descriptor in own:
+        place += 1
+        os.dup2(descriptor, place)
+    os.dup2(null, 2)
+    os.closerange(place + 1, _HIGHEST)
+    return place
+
+
+def _apart(descriptor: int) -> int:
+    """A descriptor that lies above those that children rearrange."""
+    apart = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    os.close(descriptor)
+    return apart
 
 
 def warm(packages: list[str]) -> None:
@@ -291,15 +307,23 @@ def run(control: socket.socket, layers: Layers, null: int, processes: int) -> No
         found = getattr(finder, "modules", {})
         for name in [name for name in found if name.startswith(__package__ or "")]:
             del found[name]
-    candidate.open_streams()
+    candidate.become_script()
     candidate.rehearse()
     judge.prepare()
     for name in [name for name in sys.modules if name.startswith(__package__ or "")]:
         del sys.modules[name]
+    layers.put_on_first()
+    # What comes in for a child lies above the places to which the child moves it: one step for each, no collisions.
+    control = socket.socket(fileno=_apart(control.detach()))
+    null, processes = _apart(null), _apart(processes) if processes >= 0 else -1
+    for place in (0, 1, *range(_FIRST, _FIRST + _OWN)):
+        os.dup2(null, place)
+    program = candidate.Program()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # for the children; the zygote's session has no terminal
     gc.collect()
+    release_free_memory()
     gc.freeze()
     try:
-        Zygote(control, layers, null, processes).serve()
+        Zygote(control, layers, null, processes, program).serve()
     finally:
         os._exit(1)

@@ -15,6 +15,8 @@ import pytest
 import corrgrpo_envs  # noqa: F401
 from corrgrpo_envs.agents.calls import ToolCall
 from corrgrpo_envs.agents.formats import call_format
+from corrgrpo_envs.agents.suites import load_suite
+from corrgrpo_envs.agents.verdicts import DIFFED
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("agentdojo") is None, reason="needs pip install 'corrgrpo[agentdojo]'"
@@ -620,6 +622,12 @@ def test_groups_start_from_equal_states_and_do_not_share_them():
     seen = [env.step(call("get_most_recent_transactions", n=1))[0]["messages"][-1]["content"] for env in envs]
     assert "1000" in seen[0]
     assert seen[1] == seen[2] != seen[0]
+
+
+def test_only_the_suites_named_compare_states_by_a_diff():
+    for name in ("workspace", "travel", "banking", "slack"):
+        modules = {sys.modules[type(task).__module__] for task in load_suite("v1.2.2", name).user_tasks.values()}
+        assert any("DeepDiff" in Path(module.__file__).read_text() for module in modules) == (name in DIFFED)
 
 
 def test_the_documented_example():

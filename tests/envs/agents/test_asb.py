@@ -231,6 +231,9 @@ def test_wrong_options():
         ({"max_turns": 0}, "max_turns must be a whole number from 1"),
         ({"attack_template": "$goal"}, "placeholder of attack_template 'goal' is unknown"),
         ({"attack_template": "5 $"}, "attack_template must be a text"),
+        ({"attack_template": "use $tool"}, r"attack_template must be a text with \$instruction and \$tool"),
+        ({"attack_template": ""}, "attack_template must be a text"),
+        ({"paired": "no"}, "paired must be true or false, not 'no'"),
     ]:
         with pytest.raises(ValueError, match=message):
             gym.make(ENV, **options)
@@ -251,7 +254,40 @@ def test_broken_data(tmp_path):
         with pytest.raises(ValueError, match=message):
             case_tasks(str(folder), "all", 1, False)
     config.unlink()
-    with pytest.raises(DatasetError, match=r"ferry_agent\.json can't be read"):
+    with pytest.raises(DatasetError, match=r"'ferry_agent\.json' can't be read"):
+        case_tasks(str(folder), "all", 1, False)
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "message"),
+    [
+        (
+            "all_normal_tools.jsonl",
+            {"Expected Achievements": " "},
+            "row 1: field 'Expected Achievements' must be a text",
+        ),
+        ("all_normal_tools.jsonl", {"Tool Name": ""}, "row 1: field 'Tool Name' must be a text that is not empty"),
+        ("all_attack_tools.jsonl", {"Attack goal": ""}, "row 1: field 'Attack goal' must be a text that is not empty"),
+        ("all_attack_tools.jsonl", {"Attacker Instruction": ""}, "row 1: field 'Attacker Instruction' must be a text"),
+        ("all_attack_tools.jsonl", {"Attacker Tool": "a:b"}, "row 1: field 'Attacker Tool' must be a name without"),
+        (
+            "all_attack_tools.jsonl",
+            {"Attacker Tool": "room_climate", "Corresponding Agent": "museum_agent"},
+            "agent 'museum_agent': its own tool 'room_climate' is also an attacker's",
+        ),
+        ("agent_task.jsonl", {"agent_name": "a:b"}, "row 1: field 'agent_name' must be a name without ':' or '/'"),
+        ("agent_task.jsonl", {"agent_name": "../a"}, "row 1: field 'agent_name' must be a name without ':' or '/'"),
+        ("agent_task.jsonl", {"agent_name": "a\0"}, "row 1: field 'agent_name' must be a name without ':' or '/'"),
+        ("agent_task.jsonl", {"agent_name": "a" * 5000}, r"aaa\.\.\..* can't be read: File name too long"),
+        ("agent_task.jsonl", {"tasks": [1]}, "row 1: field 'tasks' must be a list of texts"),
+    ],
+)
+def test_broken_rows(tmp_path, file, changes, message):
+    folder = tmp_path / "asb"
+    shutil.copytree(BUILTIN, folder)
+    first, *others = (folder / file).read_text("utf-8").splitlines()
+    (folder / file).write_text("\n".join([json.dumps(json.loads(first) | changes), *others]), "utf-8")
+    with pytest.raises(DatasetError, match=message):
         case_tasks(str(folder), "all", 1, False)
 
 

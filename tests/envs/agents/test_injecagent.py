@@ -234,12 +234,21 @@ def test_wrong_options():
         ({"setting": "enhancd"}, "setting 'enhancd' is unknown; .*Did you mean 'enhanced'"),
         ({"rules": "strict"}, "rules 'strict' is unknown"),
         ({"parts": ["dh", "xx"]}, "parts 'xx' is unknown"),
+        ({"parts": None}, "parts None is unknown"),
+        ({"parts": 5}, "parts 5 is unknown"),
         ({"parts": []}, "parts must name at least one"),
         ({"simulator": "nothing"}, "simulator must be a function, 'module:function' or None"),
         ({"enhanced_prefix": 1}, "enhanced_prefix must be a text"),
     ]:
         with pytest.raises(ValueError, match=message):
             gym.make(ENV, **options)
+    for simulator, message in [
+        ("no_such_module:simulated", "simulator 'no_such_module:simulated' can't be had: No module named"),
+        ("json:simulated", "simulator 'json:simulated' can't be had: .* no attribute 'simulated'"),
+        ("json:__name__", "simulator 'json:__name__' is no function but 'json'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            gym.make(ENV, simulator=simulator).reset()
     with pytest.raises(ValueError, match=r"split 'train' .* is empty"):
         gym.make(ENV, split="train").reset()
 
@@ -255,6 +264,9 @@ def test_broken_data(tmp_path):
         load(str(tmp_path / "a"), "base")
     (tmp_path / "a" / "attacker_cases_dh.jsonl").write_text('{"Attacker Tools": [], "Attacker Instruction": "y"}')
     with pytest.raises(DatasetError, match=r"field 'Attacker Tools' must be a list of 1 names"):
+        load(str(tmp_path / "a"), "base")
+    (tmp_path / "a" / "attacker_cases_dh.jsonl").write_text('{"Attacker Tools": ["X"], "Attacker Instruction": " "}')
+    with pytest.raises(DatasetError, match=r"field 'Attacker Instruction' must be a text that is not empty"):
         load(str(tmp_path / "a"), "base")
 
 

@@ -41,6 +41,7 @@ def test_components_and_splits(env_id):
         ({"memory_limit": 10}, "memory_limit must be at least 64"),
         ({"sandbox": "dokcer"}, "sandbox 'dokcer' is unknown; .*Did you mean 'docker'"),
         ({"isolation": "none"}, "isolation 'none' is unknown"),
+        ({"sandbox_image": 5}, "sandbox_image must be the name of an image or None, not 5"),
         ({"prompt_template": 3}, "prompt_template must be a path or None, not 3"),
         ({"prompt_template": "/nowhere"}, "prompt_template '/nowhere' cannot be read"),
     ],

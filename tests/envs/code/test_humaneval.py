@@ -124,6 +124,7 @@ def test_the_prompt_is_plain_chat(make):
 def test_wrong_rows_are_named(make):
     for changes, message in [
         ({"entry_point": "4"}, "jsonl, row 1: field 'entry_point' must be a function's name, found a text: '4'"),
+        ({"entry_point": "other"}, "field 'prompt' must be the beginning of a program .* the head of 'other'"),
         ({"test": " "}, "field 'test' must be a text that is not empty"),
         ({"prompt": None}, "field 'prompt'"),
     ]:  # fmt: skip

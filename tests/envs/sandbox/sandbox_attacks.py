@@ -226,12 +226,11 @@ ATTACKS: dict[str, tuple[str, set[Outcome]]] = {
     "double fork": (method("import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nreturn 1"), {E}),
     "subprocess": (method("import subprocess; subprocess.run(['sleep', '100']); return 1"), {E}),
     "multiprocessing": (method("import multiprocessing as m; p = m.Process(target=print); p.start(); return 1"), {E}),
-    # On the docker host it sometimes blocks until its time is up, having used a few ms of CPU; the cause isn't known.
     "thread bomb": (
         method(
             "import threading, time\nfor _ in range(1000): threading.Thread(target=time.sleep, args=(100,), daemon=True).start()\nreturn 1"
         ),
-        {E, T},
+        {E},
     ),
     "recursion": (method("return self.f(n)"), {E}),
     "recursion without limit": (method("import sys; sys.setrecursionlimit(10**9); return self.f(n)"), {E, M, T}),

@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from corrgrpo_envs.sandbox import Sandbox
 
@@ -25,9 +26,24 @@ def children(pid: int) -> list[int]:
 
 
 def worker_processes(sandbox: Sandbox) -> list[int]:
-    """All processes of an embedded sandbox's workers."""
-    pids = [worker._link._process.pid for worker in sandbox._workers]
+    """All processes of a sandbox's workers, the oldest of each worker first; in containers as the engine lists them."""
+    links = [worker._link for worker in sandbox._workers]
+    if sandbox.isolation().host == "docker":
+        return [pid for link in links for pid in _contained(link._container)]
+    pids = [link._process.pid for link in links]
     return [pid for top in pids for pid in (top, *children(top))]
+
+
+def _contained(container: Any) -> list[int]:
+    listed = container.top(ps_args="-eo pid")
+    place = listed["Titles"].index("PID")
+    return sorted(int(row[place]) for row in listed["Processes"])
+
+
+def lasting(sandbox: Sandbox) -> int:
+    """How many processes a worker has before it judges: broker and zygote, with namespaces one that stays outside."""
+    isolation = sandbox.isolation()
+    return 3 if isolation.namespaces and isolation.host == "embedded" else 2
 
 
 def gone(pids: list[int], seconds: float = 20.0) -> bool:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 from sandbox_attacks import ATTACKS, CHECK, HONEST, HONEST_CHECK, SECRET
-from sandbox_processes import files_of_programs, worker_processes
+from sandbox_processes import files_of_programs, lasting, worker_processes
+from sandbox_tricks import TRICKS
 
 from corrgrpo_envs.sandbox import Case, Check, Limits, Outcome, Sandbox
 
@@ -13,26 +14,30 @@ LIMITS = Limits(cpu_seconds=0.5, wall_seconds=3.0, memory_mb=512, value_bytes=4 
 AMPLE = replace(LIMITS, cpu_seconds=10.0, wall_seconds=60.0)
 
 
-def strays(sandbox: Sandbox) -> list[int]:
-    """Processes beside those that a worker always has: outer one, broker, zygote, judge."""
-    if sandbox.isolation().host != "embedded":  # in the container, where 128 are allowed
-        return []
-    return worker_processes(sandbox)[4:]
-
-
 def test_there_are_enough_attacks() -> None:
     assert len(ATTACKS) >= 60
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+def test_no_two_attacks_have_the_same_name() -> None:
+    assert not ATTACKS.keys() & TRICKS.keys()
+
+
+@pytest.mark.parametrize("name", [*ATTACKS, *TRICKS])
 def test_attack(sandbox: Sandbox, name: str) -> None:
-    program, outcomes = ATTACKS[name]
+    program, outcomes = (ATTACKS | TRICKS)[name]
+    sandbox.judge(HONEST["plain"], HONEST_CHECK, LIMITS)
+    before = worker_processes(sandbox)
     verdict = sandbox.judge(program, CHECK, AMPLE if Outcome.MEMORY_LIMIT in outcomes else LIMITS)
     assert verdict.outcome in outcomes, verdict
+    after = worker_processes(sandbox)
+    assert after[: lasting(sandbox)] == before[: lasting(sandbox)]  # the next job waits for no new worker
+    assert len(after) <= lasting(sandbox) + 1  # the judge, which may be another one
+    honest = sandbox.judge(HONEST["plain"], HONEST_CHECK, LIMITS)
+    assert honest.passed, honest
+    assert worker_processes(sandbox)[: lasting(sandbox)] == before[: lasting(sandbox)]
     assert SECRET not in verdict.message
     assert verdict.message.isprintable()
     assert len(verdict.message) <= 1001
-    assert not strays(sandbox)
     assert not files_of_programs()
 
 

@@ -324,6 +324,13 @@ def test_the_judge_is_replaced_when_a_test_does_not_end(sandbox: Sandbox) -> Non
         "if __name__ == '__main__':\n    import sys\n    print(sum(map(int, sys.stdin.buffer.readline().split())))\n    sys.exit(0)",
         "import threading\ndef main(): print(sum(map(int, input().split())))\nthreading.stack_size(1 << 26)\nthreading.Thread(target=main).start()",
         "import os\nos.write(1, b'%d' % sum(map(int, input().split())))\nos._exit(0)",
+        "import sys\nprint(sum(map(int, input().split())))\nsys.stdout.close()",
+        "import sys\nprint(sum(map(int, input().split())), flush=True)\nsys.stdout = None",
+        "import sys\nsys.__stdout__.write(str(sum(map(int, sys.__stdin__.readline().split()))))",
+        "import atexit, io, sys\nsys.stdout = io.StringIO()\n"
+        "atexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))\nprint(sum(map(int, input().split())))",
+        "print(sum(map(int, input().split())))\nexit()\nprint(1)",
+        "print(sum(map(int, input().split())))\nquit(1)\nprint(1)",
     ],
 )
 def test_programs_that_read_and_print(sandbox: Sandbox, program: str) -> None:
@@ -341,6 +348,8 @@ def test_programs_that_read_and_print(sandbox: Sandbox, program: str) -> None:
         ("print(3)\nprint(3)", Outcome.FAILED),
         ("", Outcome.FAILED),
         ("print(3); 1 / 0", Outcome.EXCEPTION),
+        ("import atexit; atexit.register(print, 4); print(3)", Outcome.FAILED),
+        ("import io, sys; sys.stdout = io.StringIO(); print(3)", Outcome.FAILED),
         ("print(3", Outcome.SYNTAX_ERROR),
         ("while True: print('x' * 10000)", Outcome.OUTPUT_LIMIT),
         ("while True: pass", Outcome.TIMEOUT),

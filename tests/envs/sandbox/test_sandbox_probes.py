@@ -1,12 +1,13 @@
 """Files, network, processes, signals and memory are out of reach, on every kind of host."""
 
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 
 import pytest
 from sandbox_attacks import ATTACKS, CHECK
-from sandbox_probes import PROBES
+from sandbox_probes import PROBES, REACHING
 
 from corrgrpo_envs.sandbox import Limits, Sandbox, SandboxError
 from corrgrpo_envs.sandbox.hosts.embedded import EmbeddedHost
@@ -47,13 +48,31 @@ def test_doors_are_shut(held: Sandbox) -> None:
     assert {name for name, how in opened.items() if how == "open"} <= known
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86-64")
+def test_system_calls_that_reach_out_are_refused(held: Sandbox) -> None:
+    x32 = [number | 0x40000000 for number in REACHING.values()]
+    returned = held.call(PROBES, "refused", [*REACHING.values(), *x32])
+    assert returned.verdict.passed, returned.verdict
+    assert [name for name, number in REACHING.items() if number in returned.value] == []
+    assert returned.value == []
+
+
 def test_descriptors_are_the_three_streams_and_the_wire(held: Sandbox) -> None:
     assert held.call(PROBES, "descriptors").value == [0, 1, 2, 3]
 
 
 def test_environment_says_nothing(held: Sandbox) -> None:
     variables, arguments, path, user, _ = held.call(PROBES, "environment").value
-    assert set(variables) <= {"PYTHONHASHSEED", "LC_ALL", "LC_CTYPE", "PATH", "HOME", "HOSTNAME", "LD_LIBRARY_PATH"}
+    assert set(variables) <= {
+        "PYTHONHASHSEED",
+        "MALLOC_ARENA_MAX",
+        "LC_ALL",
+        "LC_CTYPE",
+        "PATH",
+        "HOME",
+        "HOSTNAME",
+        "LD_LIBRARY_PATH",
+    }
     assert arguments == ["-c"]
     assert all("site-packages" not in folder for folder in path)
     assert user != 0 or os.getuid() != 0

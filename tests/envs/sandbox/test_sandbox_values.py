@@ -8,16 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corrgrpo_envs.sandbox.inside.values import (
-    Bounds,
-    Decoder,
-    Encoder,
-    MalformedError,
-    TooLargeError,
-    UnsupportedError,
-    node_classes,
-    update,
-)
+from corrgrpo_envs.sandbox.inside.decoder import Decoder
+from corrgrpo_envs.sandbox.inside.edits import update
+from corrgrpo_envs.sandbox.inside.encoder import Encoder
+from corrgrpo_envs.sandbox.inside.values import Bounds, MalformedError, TooLargeError, UnsupportedError, node_classes
 
 
 class ListNode:

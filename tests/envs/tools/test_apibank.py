@@ -60,6 +60,16 @@ def test_the_bracketed_form_keeps_values():
     assert call.parameters == {"text": "it's", "rest": "...", "n": 2, "items": ["a"]}
 
 
+def test_the_bracketed_form_becomes_json():
+    (call,) = read_calls("[Find(where={'a': ([1],), 2: 'b'}, pair=(1, 2))]")
+    assert call.parameters == {"where": {"a": [[1]], "2": "b"}, "pair": [1, 2]}
+    truth = ApiCall("Find", {"where": '{"a": [["x"]]}'})
+    for normal in VALUES.values():
+        assert match("[Find(where={'a': (['x'],)})]", truth, RULES["single"], normal).correct
+        assert not match("[Find(where={'a': (['y'],)})]", truth, RULES["single"], normal).correct
+    assert read_calls(f"[Find(x={'[' * 150}{']' * 150})]") == ()
+
+
 def test_values():
     assert unnested("['a', 'b']") == ["a", "b"] == unnested('["a", "b"]')
     assert unnested("[{'k': '{\"v\": 1}'}]") == [{"k": {"v": 1}}]
@@ -68,6 +78,21 @@ def test_values():
         assert unnested(text) == text
     deep = "[" * 200 + "]" * 200
     assert unnested(deep) == deep
+
+
+@pytest.mark.parametrize("normal", VALUES.values(), ids=VALUES)
+def test_texts_in_texts_nest_no_deeper_than_other_values(normal):
+    text = "x"
+    for _ in range(12):  # 1,080 levels in 10 kB
+        text = "[" * 90 + json.dumps(text) + "]" * 90
+    value, levels = normal(text), 0
+    while isinstance(value, list):
+        (value,), levels = value, levels + 1
+    assert levels == 90  # the next text would go beyond 100
+    assert value.startswith("[[[")
+    call = json.dumps({"name": TRUTH.name, "parameters": {"who": text}})
+    found = match(block(call), ApiCall(TRUTH.name, {"who": text}), RULES["single"], normal)
+    assert found.correct
 
 
 def test_rules():
@@ -258,6 +283,8 @@ def test_the_original_layout(tmp_path):
     ("name", "fields", "message"),
     [
         ("x.json", row({"name": "B", "parameters": {}}), "x.json, row 1: no level"),
+        ("level-1.json", row("[" * 5000), "level-1.json, row 1: field 'answer' must be a call as JSON"),
+        ("level-1.json", row("[1"), "level-1.json, row 1: field 'answer' must be a call as JSON"),
         ("x.json", row({"name": "B", "parameters": {}}, level=5), "field 'level' must be 1, 2 or 3"),
         ("level-1-x.json", row([]), "field 'answer' must be one call"),
         ("level-1-x.json", row("{"), "field 'answer' must be a call as JSON"),

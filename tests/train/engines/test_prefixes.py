@@ -30,3 +30,36 @@ def test_every_prompt_begins_with_its_prefix_and_has_a_rest(prompts):
         prefix = prefixes[number]
         assert prompt[: len(prefix)] == prefix
         assert len(prefix) < len(prompt)
+
+
+def computed(prompts, prefixes, family):
+    """Tokens of the prefixes and of what is left of the prompts."""
+    return sum(map(len, prefixes)) + sum(len(p) - len(prefixes[n]) for p, n in zip(prompts, family, strict=True))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    groups=st.lists(
+        st.tuples(st.integers(1, 12), st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=40), min_size=2)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_no_more_is_computed_than_with_each_group_s_prompt_once(groups):
+    """Whatever the members have said since: a third turn is as good as the first."""
+    prompts, once = set(), 0
+    for number, (length, members) in enumerate(groups):
+        opening = (9, 8, 7, *([number + 10] * length))
+        rests = {tuple(member) for member in members}
+        prompts |= {opening + rest for rest in rests}
+        once += len(opening) + sum(map(len, rests))
+    prompts = sorted(prompts, key=hash)
+    found = computed(prompts, *common_prefixes(prompts))
+    assert found <= once or found == sum(map(len, prompts)) <= once * 8 / 7 + 1
+
+
+def test_long_conversations_still_share_their_first_prompt():
+    opening, others = (1,) * 30, (2,) * 30
+    prompts = [(*first, 3 + member, *[5] * 100) for first in (opening, others) for member in range(6)]
+    prefixes, family = common_prefixes(prompts)
+    assert [prefixes[number] for number in family] == [opening] * 6 + [others] * 6

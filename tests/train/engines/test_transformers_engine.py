@@ -62,6 +62,33 @@ def test_what_prompts_begin_with_is_computed_once(tiny):
     assert [completion.token_ids for completion in completions] == alone
 
 
+def test_later_turns_share_their_group_s_prompt_however_long_they_are(tiny):
+    model, _ = tiny
+    engine, openings = TransformersEngine(model, [2, *range(60, 90)]), (tuple(range(10, 40)), tuple(range(110, 140)))
+    episodes = [(group, member, openings[group]) for group in range(2) for member in range(4)]
+    sizes = []
+    handle = model.get_input_embeddings().register_forward_hook(lambda _, inputs, __: sizes.append(inputs[0].shape))
+    for turn in range(3):
+        asked = [SamplingRequest(ids, 10, (3, group, member, turn)) for group, member, ids in episodes]
+        sizes.clear()
+        completions = engine.generate(asked, temperature=1.0)
+        if turn:
+            # Two prompts, then what each of the eight has of its own; the rest of a turn is longer than the prompt.
+            assert sizes[0] == (2, 30)
+            assert sizes[1] == (8, max(len(ids) for *_, ids in episodes) - 30)
+        for request, completion in zip(asked, completions, strict=True):
+            expected = full_logprobs(model, request.prompt_ids, completion.token_ids, 1.0)
+            assert torch.allclose(torch.tensor(completion.logprobs).double(), expected, atol=1e-4)
+            (alone,) = engine.generate([request], temperature=1.0)
+            assert alone.token_ids == completion.token_ids
+        episodes = [
+            (group, member, ids + completion.token_ids + (2, *range(150, 175 + member)))
+            for (group, member, ids), completion in zip(episodes, completions, strict=True)
+        ]
+    handle.remove()
+    assert len(episodes[0][2]) > 2 * 30
+
+
 def test_greedy_is_the_library_s_greedy(tiny):
     model, _ = tiny
     asked = requests(3, new_tokens=20)
