@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
+from corrgrpo_train.advantages.batch import Batch
 from corrgrpo_train.advantages.options import unknown
 
 Function = Callable[..., Tensor]
@@ -33,6 +35,27 @@ class Estimator:
     def summary(self) -> str:
         """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    def __call__(self, batch: Batch, options: Mapping[str, object]) -> Tensor:
+        """Run the function and check what it returns.
+
+        Returns:
+            Advantages, shape (M,), float64.
+
+        Raises:
+            ValueError: if it returns no tensor of that shape, or a number that is nan or beyond float32.
+        """
+        advantages = self.function(batch, **options)
+        rows = len(batch.groups.index)
+        if not isinstance(advantages, Tensor) or advantages.shape != (rows,):
+            shape = tuple(advantages.shape) if isinstance(advantages, Tensor) else type(advantages).__name__
+            raise ValueError(f"estimator {self.name!r} must return a tensor of shape ({rows},), not {shape}")
+        if not advantages.to(torch.float32).isfinite().all():
+            raise ValueError(
+                f"estimator {self.name!r} gave advantages that are nan or beyond float32 (3.4e38): "
+                "rescale the components or the weights"
+            )
+        return advantages.to(torch.float64)
 
     def check_options(self, options: Mapping[str, object]) -> None:
         """Raise `ValueError` for the first option that this estimator does not have."""

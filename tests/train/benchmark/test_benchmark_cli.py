@@ -128,7 +128,7 @@ def test_objectives_are_compared_each_with_its_own_baseline(tmp_path):
     ("arguments", "words"),
     [
         ([], "name an environment"),
-        (["--env", "CorrelatedBandit-v0", "--methods", "corrgrpo,gpro"], "Did you mean 'grpo'"),
+        (["--env", "CorrelatedBandit-v0", "--methods", "corrgrpo,gpro"], "error: method 'gpro' is unknown"),
         (["--env", "CorrelatedBandit-v0", "--objectives", "ppo"], "objective 'ppo' is unknown"),
         (["--env", "CorrelatedBandit-v0", "--seed", "3"], "here it is --seeds"),
         (["--env", "CorrelatedBandit-v0", "--method", "grpo"], "here it is --methods"),
@@ -166,3 +166,45 @@ def test_one_process_at_a_time_writes_a_folder(tmp_path, capsys):
         assert cli.main([*BANDIT, "--output", str(tmp_path)]) == 2
         other.stdin.close()
     assert "another process is writing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return None", "estimator 'faulty' must return a tensor of shape ("),
+        ("return batch.components", "estimator 'faulty' must return a tensor of shape ("),
+        ("return batch.centred_total * float('nan')", "estimator 'faulty' gave advantages that are nan"),
+        ("return batch.nothing", "AttributeError: 'Batch' object has no attribute 'nothing' (--traceback shows where)"),
+    ],
+)
+def test_a_faulty_estimator_is_one_line(tmp_path, monkeypatch, capsys, body, words):
+    (tmp_path / "faulty_estimators.py").write_text(
+        f"from corrgrpo_train.advantages import register\n\n\n@register('faulty')\ndef faulty(batch):\n    {body}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = [*BANDIT, "--methods", "faulty_estimators:faulty,grpo", "--output", str(tmp_path / "out")]
+    try:
+        assert cli.main(arguments) == 2
+    finally:
+        ESTIMATORS.pop("faulty", None)
+        sys.modules.pop("faulty_estimators", None)
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_an_estimator_that_breaks_later_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "late_estimators.py").write_text(
+        "from corrgrpo_train.advantages import register\n\nCALLS = []\n\n\n@register('late')\ndef late(batch):\n"
+        "    CALLS.append(1)\n    return batch.centred_total * (float('nan') if len(CALLS) > 8 else 1.0)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = [*BANDIT, "--methods", "late_estimators:late,grpo", "--output", str(tmp_path / "out")]
+    try:
+        assert cli.main(arguments) == 2
+    finally:
+        ESTIMATORS.pop("late", None)
+        sys.modules.pop("late_estimators", None)
+    said = capsys.readouterr().err
+    assert "late grpo: estimator 'late' gave advantages that are nan" in said
+    assert said.count("\n") == 1
