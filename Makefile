@@ -66,7 +66,6 @@ trl: $(TRL)/.dev  ## Make an environment with TRL, .venv-trl: a minute or two, 2
 test-trl: export OMP_NUM_THREADS = 1
 test-trl: trl  ## Run the tests of the integration with TRL, in that environment
 	$(TRL)/bin/python -m pytest -m trl tests/train/integrations
-	$(TRL)/bin/python -m pytest tests/test_documentation.py -k "test_python and trl"
 
 check: setup  ## Check style and types
 	$(BIN)/python -m ruff check .

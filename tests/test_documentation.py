@@ -17,8 +17,6 @@ TESTED_ELSEWHERE = {
     *("environments", "leetcode", "agentdojo", "apibank", "asb", "injecagent"),
     *("humaneval", "mbpp", "livecodebench"),
 }
-# Pages whose Python wants another trainer, in an environment of its own: `make test-trl` runs them there.
-NEEDS = {"trl": "trl"}
 PROGRAMS = ("python", "pip", "make", "torchrun", "accelerate", "source", "bash", "VLLM_LOGGING_LEVEL=INFO")
 
 
@@ -100,8 +98,6 @@ def accepts(program, arguments):
 )
 def test_python(page, tmp_path):
     """The page's blocks, one after the other, in a process of their own."""
-    if page.stem in NEEDS:
-        pytest.importorskip(NEEDS[page.stem])
     (tmp_path / "page.py").write_text("\n".join(blocks(page, ("python",))), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
