@@ -87,7 +87,7 @@ def train_bandit(
         measure_every: steps between measurements; the last step is always measured.
 
     Raises:
-        ValueError: for an unknown name or option, or a number out of range.
+        ValueError: for an unknown name or option, a number out of range, or advantages that are not numbers.
     """
     for what, name, known in (
         ("method", method, ESTIMATORS),
@@ -180,7 +180,7 @@ def _advantages(
         labels = torch.arange(len(rollouts) * groups).repeat_interleave(size)
         rows = rollouts[..., counted].flatten(0, 2)
         batch = Batch(rows, weights[counted], Groups(labels, len(rollouts) * groups), torch.ones(len(rows)).double())
-        return estimator.function(batch, **{**extra, **options}).reshape(len(rollouts), groups, size)
+        return estimator.run(batch, {**extra, **options}).reshape(len(rollouts), groups, size)
 
     if estimator.per_group:
         return run(paid).float()

@@ -10,7 +10,7 @@ from corrgrpo_train.advantages.diagnostics import Diagnostics, diagnose
 from corrgrpo_train.advantages.groups import Groups
 from corrgrpo_train.advantages.inputs import Inputs, Numbers, read_inputs
 from corrgrpo_train.advantages.options import unknown
-from corrgrpo_train.advantages.registry import ESTIMATORS, Estimator
+from corrgrpo_train.advantages.registry import ESTIMATORS
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ def estimate(
     batch = _batch(inputs, scored, groups_of_rows)
     advantages = inputs.components.new_zeros(len(scored))
     if scored.any():
-        advantages[scored] = _run(estimator, batch, options)
+        advantages[scored] = estimator.run(batch, options)
     diagnostics = diagnose(batch, inputs, labels, advantages[scored])
     advantages = torch.empty_like(advantages).index_copy_(0, order, advantages)
     return Estimate(advantages.to(torch.float32).to(inputs.device), diagnostics)
@@ -80,17 +80,3 @@ def _batch(inputs: Inputs, scored: Tensor, groups: Groups) -> Batch:
     if not counted.all():
         components = components[:, counted]
     return Batch(components, inputs.weights[counted], groups, lengths)
-
-
-def _run(estimator: Estimator, batch: Batch, options: dict[str, object]) -> Tensor:
-    advantages = estimator.function(batch, **options)
-    rows = len(batch.groups.index)
-    if not isinstance(advantages, Tensor) or advantages.shape != (rows,):
-        shape = tuple(advantages.shape) if isinstance(advantages, Tensor) else type(advantages).__name__
-        raise ValueError(f"estimator {estimator.name!r} must return a tensor of shape ({rows},), not {shape}")
-    if not advantages.to(torch.float32).isfinite().all():
-        raise ValueError(
-            f"estimator {estimator.name!r} gave advantages that are nan or beyond float32 (3.4e38): "
-            "rescale the components or the weights"
-        )
-    return advantages.to(torch.float64)

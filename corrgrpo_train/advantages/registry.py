@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
+from corrgrpo_train.advantages.batch import Batch
 from corrgrpo_train.advantages.options import unknown
 
 Function = Callable[..., Tensor]
@@ -39,6 +41,24 @@ class Estimator:
         for option in options:
             if option not in self.options:
                 raise unknown(f"estimator {self.name!r}: option", option, self.options)
+
+    def run(self, batch: Batch, options: Mapping[str, object]) -> Tensor:
+        """The batch's advantages, (M,) float64.
+
+        Raises:
+            ValueError: if they are of another shape, or not numbers.
+        """
+        advantages = self.function(batch, **options)
+        rows = len(batch.groups.index)
+        if not isinstance(advantages, Tensor) or advantages.shape != (rows,):
+            shape = tuple(advantages.shape) if isinstance(advantages, Tensor) else type(advantages).__name__
+            raise ValueError(f"estimator {self.name!r} must return a tensor of shape ({rows},), not {shape}")
+        if not advantages.to(torch.float32).isfinite().all():
+            raise ValueError(
+                f"estimator {self.name!r} gave advantages that are nan or beyond float32 (3.4e38): "
+                "rescale the components or the weights"
+            )
+        return advantages.to(torch.float64)
 
 
 ESTIMATORS: dict[str, Estimator] = {}
