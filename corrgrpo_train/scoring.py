@@ -102,13 +102,13 @@ class _Scores(torch.autograd.Function):
         normaliser = torch.logsumexp(logits, dim=-1)
         ctx.save_for_backward(logits, targets, normaliser)
         # A few rows at a time, whose temporaries are small.
-        parts = zip(logits.split(_ROWS), normaliser.split(_ROWS), strict=True)
+        parts = zip(torch.split(logits, _ROWS), torch.split(normaliser, _ROWS), strict=True)
         entropies = torch.cat([_entropies(*part) for part in parts])
         ctx.mark_non_differentiable(entropies)
         return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser, entropies
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
         logits, targets, normaliser = ctx.saved_tensors
         # d logprob / d logit = [target] − probability
