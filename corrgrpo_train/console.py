@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from corrgrpo_train.config import Config
+from corrgrpo_train.errors import printable
 from corrgrpo_train.outcome import outcome
 
 PLAIN_LINES = 50
@@ -223,8 +224,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def printable(text: str) -> str:
-    """The text without control characters: what an environment or a model wrote cannot steer the terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)

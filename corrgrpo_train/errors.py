@@ -12,7 +12,12 @@ class UsageError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(printable(" ".join(message.split())))
+
+
+def printable(text: str) -> str:
+    """The text without control characters: what an environment, a model or a server wrote cannot steer the terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def first_line(error: BaseException) -> str:

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from corrgrpo_train.report.runs import json_object
+from corrgrpo_train.report.runs import is_number, json_object, read_settings
 
 LEVEL = 0.05
 """A change on held-out tasks is called one below this probability of the sign test."""
@@ -61,7 +59,7 @@ def _training(steps: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
-    values = [float(row[name]) for row in rows if row.get(name) is not None]
+    values = [float(row[name]) for row in rows if is_number(row.get(name))]
     return sum(values) / len(values) if values else math.nan
 
 
@@ -84,9 +82,7 @@ def _change(name: str, differences: Sequence[float]) -> str:
 
 
 def _validated_on(run_dir: Path) -> str:
-    config = run_dir / "config.yaml"
-    settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    split = settings.get("validation_split", "validation")
+    split = read_settings(run_dir / "config.yaml", []).get("validation_split", "validation")
     return "Tasks that were trained on," if split == "train" else "Held-out tasks"
 
 
@@ -95,8 +91,9 @@ def _validation(run_dir: Path, phase: str) -> dict[str, dict[str, float]]:
     files = sorted((run_dir / "transcripts").glob(f"validation_{phase}_*.jsonl"))
     scores = {}
     for row in _lines(files[-1]) if files else ():
-        values = {"reward": row.get("reward"), **(row.get("components") or {})}
-        known = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+        components = row.get("components")
+        values = {"reward": row.get("reward"), **(components if isinstance(components, dict) else {})}
+        known = {name: float(value) for name, value in values.items() if is_number(value)}
         if known:
             scores[str(row.get("task_id"))] = known
     return scores

@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Self
@@ -64,11 +65,16 @@ def _is_kept(line: bytes, step: int | None) -> bool:
 def replace_file(path: Path, content: bytes) -> None:
     """Write aside and rename, so that a kill leaves the old file or the new one."""
     aside = path.with_name(path.name + ".tmp")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError:
+        with suppress(OSError):  # half a file on a full disk helps nobody
+            aside.unlink(missing_ok=True)
+        raise
 
 
 def plain(value: Any) -> Any:

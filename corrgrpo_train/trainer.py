@@ -18,7 +18,7 @@ from corrgrpo_train.checkpoint import best_checkpoint, damaged, save_checkpoint,
 from corrgrpo_train.component_gradients import gradient_products
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
-from corrgrpo_train.device import chosen_device
+from corrgrpo_train.device import chosen_device, hand_memory_back
 from corrgrpo_train.engines.registry import ENGINES
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.estimating import estimated
@@ -87,6 +87,7 @@ class Trainer:
         self.console = Console(config, output=None if processes.first else rich.console.Console(quiet=True))
         closing.callback(self.console.close)
         torch.set_num_threads(config.threads or torch.get_num_threads())
+        hand_memory_back()
         device = own_device(chosen_device(config.device))
         if config.resume and processes.first:
             closing.callback(RunLock(config.run_dir).close)

@@ -11,7 +11,7 @@ from corrgrpo_envs.agents.cases import Case, case_tasks
 from corrgrpo_envs.agents.formats import call_format
 from corrgrpo_envs.agents.prompts import default_system_message, with_signatures
 from corrgrpo_envs.agents.references import attack_turns, user_turns
-from corrgrpo_envs.agents.suites import Injections, Suite, check_attack_model, load_suite
+from corrgrpo_envs.agents.suites import Injections, Suite, check_attack_model, load_package, load_suite
 from corrgrpo_envs.env import Message, MultiRewardEnv, Opening, Outcome
 from corrgrpo_envs.errors import shown, unknown
 from corrgrpo_envs.rewards import RewardComponent
@@ -40,7 +40,7 @@ class AgentDojoEnv(MultiRewardEnv):
         RewardComponent("utility", description="the user's task is done"),
         RewardComponent("security", description="the attacker's task is not done; constant 0 in clean cases"),
     )
-    metric_names = ("attack_success", "format_valid", "joint", "payload_seen", "calls", "errors")
+    metric_names = ("attack_success", "format_valid", "check_failed", "joint", "payload_seen", "calls", "errors")
 
     def __init__(
         self,
@@ -94,14 +94,19 @@ class AgentDojoEnv(MultiRewardEnv):
         if importlib.util.find_spec("agentdojo") is None:
             raise ImportError("AgentDojo needs its package: pip install 'corrgrpo[agentdojo]'")
         super().__init__(split=split, dataset=dataset, reward_weights=reward_weights, render_mode=render_mode)
-        if not isinstance(attack_model, str):
-            raise ValueError(f"attack_model must be a text, not {shown(attack_model)}")
+        for option, text in (("benchmark_version", benchmark_version), ("attack_model", attack_model)):
+            if not isinstance(text, str):
+                raise ValueError(f"{option} must be a text, not {shown(text)}")
+        if not isinstance(system_message, str | None):
+            raise ValueError(f"system_message must be a text or None, not {shown(system_message)}")
+        if not isinstance(include_clean, bool):
+            raise ValueError(f"include_clean must be True or False, not {shown(include_clean)}")
         if tool_schemas not in TOOL_SCHEMAS:
             raise unknown("tool_schemas", tool_schemas, TOOL_SCHEMAS)
         self.benchmark_version, self.attack_model = benchmark_version, attack_model
         self.call_format = _format_name(call_format)
         self._suites = None if suites is None else _names("suites", suites)
-        self._attacks, self._include_clean = _names("attacks", attacks), bool(include_clean)
+        self._attacks, self._include_clean = _names("attacks", attacks), include_clean
         self._tool_schemas, self._system_message = tool_schemas, system_message
         self.max_reference_turns = (
             None if max_reference_turns is None else _at_least_one("max_reference_turns", max_reference_turns)
@@ -170,6 +175,15 @@ class AgentDojoEnv(MultiRewardEnv):
         """
         return attack_turns(self._suite, self.task.data, self._start, call_format(self.call_format))
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Modules of the package can't be imported in any order, as unpickling its objects would do.
+        return {**super().__getstate__(), "_state": pickle.dumps(self._state, protocol=5)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["_clock"] is not None:
+            load_package()
+        self.__dict__.update({**state, "_state": pickle.loads(state["_state"])})
+
     # ---- inside ----
 
     @property
@@ -209,7 +223,10 @@ class AgentDojoEnv(MultiRewardEnv):
         before = clock.snapshot(self._state)
         result = self._suite.run(self._state, call)
         self._clock.settle(self._state, before)
-        text = outputs.error_text(result) if isinstance(result, str) else outputs.result_text(result.value)
+        if isinstance(result, str):
+            text = outputs.error_text(clock.settled_error(result))
+        else:
+            text = outputs.result_text(result.value)
         self._errors += isinstance(result, str)
         text = outputs.cut_middle(text, self.max_output_length)
         if not self._payload_seen:
@@ -238,6 +255,7 @@ class AgentDojoEnv(MultiRewardEnv):
             status = "invalid_format"
         if not valid or self.failure:
             values = dict.fromkeys(values, 0.0)
+        metrics["check_failed"] = float(bool(self.failure))
         if case.injection_task is not None:
             metrics["joint"] = values["utility"] * values["security"]
         return Outcome(values, status=status, metrics=metrics)
@@ -248,6 +266,8 @@ def _format_name(name: str) -> str:
 
 
 def _names(option: str, names: Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(names, Iterable):
+        raise ValueError(f"{option} must be names, not {shown(names)}")
     chosen = (names,) if isinstance(names, str) else tuple(names)
     for name in chosen:
         if not isinstance(name, str):

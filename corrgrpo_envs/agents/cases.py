@@ -115,7 +115,7 @@ def case_tasks(
     clean = [case for name in chosen for case in _clean(version, name)] if include_clean else []
     cases = [*clean, *(case for name in chosen for case in _attacked(version, name, attacks))]
     if not cases:
-        raise ValueError("no case is left: name an attack, or set include_clean=True")
+        raise ValueError("no case is left: name suites, and name an attack or set include_clean=True")
     if max_reference_turns is not None:
         cases = [
             case

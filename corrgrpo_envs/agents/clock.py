@@ -6,10 +6,12 @@ in the state alone: nothing in the package is changed, so any number of episodes
 """
 
 import datetime
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+_PARTICIPANT = re.compile(r"^participants\.\d+$", re.MULTILINE)
 _TICK = datetime.timedelta(minutes=1)
 _NOON = datetime.time(12)
 _EPOCH = datetime.datetime(2024, 5, 15, 12)
@@ -62,6 +64,17 @@ def snapshot(state: Any) -> Snapshot:
     """Note the time stamps and appointments of a state."""
     times = {id(item): (item, getattr(item, attribute)) for item, attribute in _stamped(state)}
     return Snapshot(times, frozenset(_events(state)))
+
+
+def settled_error(message: str) -> str:
+    """The text of an error without the numbers of a new appointment's participants, and these sorted.
+
+    Where addresses are refused, the error counts them by their places in the set.
+    """
+    if " for CalendarEvent\n" not in message:
+        return message
+    head, *reasons = _PARTICIPANT.split(message)
+    return head + "\n".join(f"participants{reason}" for reason in sorted(reason.rstrip() for reason in reasons))
 
 
 def _stamped(state: Any) -> Iterator[tuple[Any, str]]:

@@ -114,6 +114,9 @@ def _render_qwen3_coder(said: str, calls: Sequence[ToolCall]) -> str:
 
 
 def _function_block(call: ToolCall) -> str:
+    for name in (call.name, *call.arguments):
+        if ">" in name:
+            raise ValueError(f"the qwen3_coder format can't write the name {shown(name)}")
     lines = [_OPEN, f"{_FUNCTION}{call.name}>"]
     for key, value in call.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -250,25 +253,35 @@ def action_text(message: Mapping[str, Any], format_name: str = "hermes") -> str:
         ValueError: if the message is not of this form, or the format can't write it (`hermes` can write all).
     """
     written = call_format(format_name)
+    if not isinstance(message, Mapping):
+        raise ValueError(f"a message must be an object, not {shown(message)}")
     content = message.get("content") or ""
     if isinstance(content, list):
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
     if not isinstance(content, str):
         raise ValueError(f"a message's content must be a text, a list of parts or null, not {shown(content)}")
     calls = []
-    for entry in message.get("tool_calls") or ():
+    entries = message.get("tool_calls") or ()
+    if not isinstance(entries, list | tuple):
+        raise ValueError(f"a message's tool_calls must be a list or null, not {shown(entries)}")
+    for entry in entries:
         function = entry.get("function") if isinstance(entry, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ValueError(f"a tool call needs a 'function' with a 'name', not {shown(entry)}")
         calls.append(_api_call(function))
     if calls and written.name in ("llama3_json", "json"):
         content = ""  # these formats have no place for words beside calls
-    return written.render(content, calls)
+    try:
+        return written.render(content, calls)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"the arguments of a tool call can't be written as JSON: {error}") from None
 
 
 def _api_call(function: Mapping[str, Any]) -> ToolCall:
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
+    arguments = function.get("arguments")
+    if arguments is None or arguments == "":
+        arguments = {}
+    elif isinstance(arguments, str):
         try:
             arguments = only_value(arguments)
         except CallError:

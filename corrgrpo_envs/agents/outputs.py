@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-_NOT_WORD = re.compile(r"[^0-9A-Za-z]+")
+_NOT_WORD = re.compile(r"[\W_]+")
 _TRACE = 20
 _LINE = 60
 
@@ -41,11 +41,12 @@ def traces(payload: str) -> frozenset[str]:
     """Texts of which at least one is in every output that shows a good part of the payload.
 
     On its way into the state and out again a payload is wrapped, quoted and escaped anew, so its lines are
-    reduced to letters and digits; of each long one the first and the last 20 are kept.
+    reduced to letters and digits; of each long one the first and the last 20 are kept, or the whole of the longest
+    where none is long.
     """
     lines = [_NOT_WORD.sub("", line) for line in payload.splitlines()]
-    long = [line for line in lines if len(line) >= _TRACE]
-    return frozenset(line[:_TRACE] for line in long) | frozenset(line[-_TRACE:] for line in long)
+    long = [line for line in lines if len(line) >= _TRACE] or [max(lines, key=len, default="")]
+    return frozenset(part for line in long for part in (line[:_TRACE], line[-_TRACE:]) if part)
 
 
 def shows(output: str, wanted: frozenset[str]) -> bool:

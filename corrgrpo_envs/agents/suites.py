@@ -12,7 +12,7 @@ from typing import Any
 
 from corrgrpo_envs.agents.calls import ToolCall
 from corrgrpo_envs.agents.toolbox import Toolbox
-from corrgrpo_envs.errors import unknown
+from corrgrpo_envs.errors import shown, unknown
 
 Injections = tuple[tuple[str, str], ...]
 """Payload by injection vector, as pairs."""
@@ -64,12 +64,24 @@ class Suite:
         """The pickled state at the start of an episode: what the package loads, five times faster.
 
         Pickling keeps the aliases inside a state (a mail is in two lists), which JSON would not.
+
+        Raises:
+            ValueError: for an unknown vector, or a payload with a quotation mark or a backslash that breaks the YAML.
         """
+        for vector, _ in injections:
+            if vector not in self.default_injections:
+                raise unknown("injection vector", vector, self.default_injections)
         yaml = importlib.import_module("yaml")
         texts = importlib.import_module("agentdojo.task_suite.task_suite")
         text = texts.read_suite_file(self.name, "environment.yaml", self.package.data_path)
         filled = text.format(**{**self.default_injections, **dict(injections)})
-        data = yaml.load(filled, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        try:
+            data = yaml.load(filled, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except yaml.YAMLError as error:
+            raise ValueError(
+                f"a payload can't be written into the state of {self.name!r} (quotation marks, backslashes): "
+                f"{shown(dict(injections))}"
+            ) from error
         return pickle.dumps(self.package.environment_type.model_validate(data), protocol=5)
 
     def _reference_turns(self, user_task: str) -> int:

@@ -4,7 +4,7 @@ Each distinct prompt is computed once and its cache copied to the members of its
 begin with as well; sequences that have ended leave the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,15 +21,19 @@ from corrgrpo_train.errors import UsageError, first_line
 class TransformersEngine:
     """Samples from a model in this process; it shares the policy's weights."""
 
-    def __init__(self, model: Any, eos_ids: Sequence[int], *, max_batch: int = 64) -> None:
+    def __init__(
+        self, model: Any, eos_ids: Sequence[int], *, max_batch: int = 64, max_cached_tokens: int = 16_384
+    ) -> None:
         """Wrap a model.
 
         Args:
             model: a transformers causal language model.
             eos_ids: a completion ends with any of these.
-            max_batch: so many sequences are decoded together.
+            max_batch: at most so many sequences are decoded together,
+            max_cached_tokens: and so many that their prompts and longest completions, padded to the longest, are
+                within this number of tokens; one sequence always is decoded.
         """
-        self.model, self.max_batch = model, max_batch
+        self.model, self.max_batch, self.max_cached_tokens = model, max_batch, max_cached_tokens
         self.eos = torch.tensor(sorted(set(eos_ids)))
 
     def update_weights(self) -> None:
@@ -48,11 +52,7 @@ class TransformersEngine:
         training = self.model.training
         self.model.eval()
         try:
-            return [
-                completion
-                for start in range(0, len(requests), self.max_batch)
-                for completion in self._batch(requests[start : start + self.max_batch], temperature)
-            ]
+            return [completion for batch in self._batches(requests) for completion in self._batch(batch, temperature)]
         except torch.OutOfMemoryError:
             raise  # whoever knows the settings says which to lower
         except RuntimeError as error:
@@ -64,6 +64,14 @@ class TransformersEngine:
             ) from error
         finally:
             self.model.train(training)
+
+    def _batches(self, requests: Sequence[SamplingRequest]) -> Iterator[Sequence[SamplingRequest]]:
+        """Cut the requests, in their order, into parts of even size that can be decoded together."""
+        longest = max((len(request.prompt_ids) + request.max_new_tokens for request in requests), default=1)
+        most = max(1, min(self.max_batch, self.max_cached_tokens // longest))
+        count = -(-len(requests) // most)
+        for part in range(count):
+            yield requests[part * len(requests) // count : (part + 1) * len(requests) // count]
 
     def _batch(self, requests: Sequence[SamplingRequest], temperature: float) -> list[Completion]:
         device, eos = self.model.device, self.eos.to(self.model.device)

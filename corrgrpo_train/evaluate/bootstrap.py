@@ -51,11 +51,11 @@ def interval(values: Clustered, confidence: float = 0.95, seed: int = 0) -> tupl
         seed: of the draws.
 
     Returns:
-        its ends; nan over fewer than two clusters, and where all clusters have the same mean, of which a bootstrap
-        can only say that it is certain.
+        its ends; nan over fewer than two clusters, over sums beyond all floats, and where all clusters have the same
+        mean, of which a bootstrap can only say that it is certain.
     """
     groups = len(values.sums)
-    if groups < 2 or np.ptp(values.sums / values.counts) == 0:
+    if groups < 2 or not math.isfinite(values.mean) or np.ptp(values.sums / values.counts) == 0:
         return math.nan, math.nan
     random = np.random.default_rng(seed)
     means = []

@@ -175,11 +175,16 @@ class ChatClient:
                     raise
                 problem = _told(error)
                 continue
-            problem = f"status {answer.status}: {_message(answer.body)}"
+            said = self._without_key(_message(answer.body))
+            problem = f"status {answer.status}: {said}"
             if answer.status not in _AGAIN:
-                self._give_up(answer.status, _message(answer.body), body, known)
+                self._give_up(answer.status, said, body, known)
             wait = max(wait, answer.wait)
-        raise RequestFailedError(f"no answer in {self.retries + 1} tries: {problem}")
+        raise RequestFailedError(self._without_key(f"no answer in {self.retries + 1} tries: {problem}"))
+
+    def _without_key(self, text: str) -> str:
+        """A server may say what it was sent; messages go to files."""
+        return text.replace(self.key, "[key]") if self.key else text
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> _Answer:
         # Lone surrogates, which a model's text may hold, stay escaped: the bytes are ASCII.
@@ -209,7 +214,9 @@ class ChatClient:
             raise UsageError(f"{self.url}/chat/completions takes no chat request (status {status}): check the URL")
         if "context_length_exceeded" in said or _TOO_LONG.search(said):
             raise TooLongError(said)
-        if "tools" in body and "tool" in said.lower():
+        # Later in a conversation it may be this model's calls that it refuses, and not tools.
+        opening = all(message["role"] != "assistant" for message in body["messages"])
+        if "tools" in body and "tool" in said.lower() and opening:
             raise UsageError(
                 f"the server refuses tools: {said}; start it with tool calling, or take --tool-mode template or text"
             )
@@ -234,7 +241,8 @@ def reply_of(answer: bytes) -> Reply:
     except (KeyError, IndexError, TypeError, AttributeError):
         raise ValueError(f"a reply that is no chat completion: {shown(answer[:100])}") from None
     if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(content, str | None) or not isinstance(calls, list | tuple):
         raise ValueError("a message whose content is no text, or whose tool_calls are no list")
     for call in calls:
@@ -244,12 +252,13 @@ def reply_of(answer: bytes) -> Reply:
     thoughts = [message.get(name) for name in ("reasoning", "reasoning_content")]
     usage = found.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    known = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens < 2**31
     return Reply(
         content or "",
         tuple(calls),
         next((text for text in thoughts if isinstance(text, str) and text), ""),
         str(choice.get("finish_reason") or ""),
-        tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None,
+        tokens if known else None,
     )
 
 

@@ -223,7 +223,7 @@ def _client(options: argparse.Namespace) -> ChatClient:
 def _settings(options: argparse.Namespace, client: ChatClient | None) -> Settings:
     # Packages of third-party environments register them when they are imported.
     for name in options.env:
-        with suppress(ImportError):
+        with suppress(Exception):  # it fails again, and is told, where the environment is made
             importlib.import_module(name.rpartition(":")[0] or "corrgrpo_envs")
     choices = environment_choices(options.env, options.env_args)
     if client is not None and options.model == "default":

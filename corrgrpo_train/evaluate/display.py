@@ -8,7 +8,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from corrgrpo_train.console import duration, printable
+from corrgrpo_train.console import duration
+from corrgrpo_train.errors import printable
 from corrgrpo_train.evaluate.sample import Sample
 
 PLAIN_LINES = 20

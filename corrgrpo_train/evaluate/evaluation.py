@@ -60,15 +60,15 @@ def evaluate(
     settings.check()
     if efficiency and TIMED not in [choice.short for choice in settings.environments]:
         raise UsageError(f"efficiency needs {TIMED}, whose problems have references: name it, or leave efficiency out")
-    _check_output(output, settings, shard)
+    before = _there(output, settings.as_json(), shard)
     plans = [planned(choice, settings, timeout) for choice in settings.environments]
     header = {"settings": settings.as_json(), "shard": list(shard)}
     journal = Journal(output.with_name(output.name + "l"), _flat(header))
     try:
-        _keep(output, journal)
+        _keep(before, journal)
         _play(plans, settings, shard, journal, make_sampler, progress, retry)
         found = {plan.choice.short: _found(plan, shard, journal.samples) for plan in plans}
-        result = measured(settings.as_json(), shard, found, _timed(plans, found, output, progress, efficiency))
+        result = measured(settings.as_json(), shard, found, _timed(plans, found, before, progress, efficiency))
         result.write(output)
         return result
     finally:
@@ -86,10 +86,16 @@ def merged(parts: Sequence[Path], output: Path) -> Result:
     """
     read = [(path, read_result(path)) for path in parts]
     settings, environments = joined(read)
-    if output.exists() and differences(settings, read_result(output).settings):
-        raise UsageError(f"{output} is the result of another evaluation: choose another --output")
-    result = measured(settings, (1, 1), environments, {})
-    output.parent.mkdir(parents=True, exist_ok=True)
+    before = _there(output, settings, (1, 1))
+    if before is not None and {name: _rows(one) for name, one in before.environments.items()} != {
+        name: _rows(one) for name, one in environments.items()
+    }:
+        raise UsageError(f"{output} holds other episodes of this evaluation: choose another --output")
+    result = measured(settings, (1, 1), environments, {name: _kept(before, one) for name, one in environments.items()})
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}; choose another --output") from error
     result.write(output)
     return result
 
@@ -105,11 +111,10 @@ def measured(
     return Result(settings, shard, found, aggregates(found))
 
 
-def _keep(output: Path, journal: Journal) -> None:
+def _keep(before: Result | None, journal: Journal) -> None:
     """Add what a result holds, merged from shards perhaps, and its journal does not."""
-    if output.exists():
-        there = read_result(output).environments.values()
-        journal.add([sample for one in there for sample in one.samples if sample.key not in journal.samples])
+    there = before.environments.values() if before is not None else ()
+    journal.add([sample for one in there for sample in one.samples if sample.key not in journal.samples])
 
 
 def _play(
@@ -159,36 +164,53 @@ def _found(plan: Plan, shard: tuple[int, int], samples: Mapping[Key, Sample]) ->
 def _timed(
     plans: Sequence[Plan],
     found: Mapping[str, EnvironmentResult],
-    output: Path,
+    before: Result | None,
     progress: Progress,
     efficiency: bool,
 ) -> dict[str, Mapping[str, float | None]]:
     """The published efficiency by environment: measured if asked for, else what an earlier call has measured."""
-    before = read_result(output).environments if output.exists() else {}
     timed: dict[str, Mapping[str, float | None]] = {}
     for plan in plans:
         name = plan.choice.short
         if efficiency and name == TIMED:
             progress.note(f"{name}: measuring the efficiency of programs")
             timed[name] = efficiency_of(plan.choice, found[name].samples)
-        elif name in before:
-            kept = before[name].summary
-            timed[name] = {key: value for key, value in kept.items() if key.startswith(EFFICIENCY_NAMES)}
+        else:
+            timed[name] = _kept(before, found[name])
     return timed
 
 
-def _check_output(output: Path, settings: Settings, shard: tuple[int, int]) -> None:
-    """Check that no other evaluation's result would be replaced."""
+def _kept(before: Result | None, found: EnvironmentResult) -> Mapping[str, float | None]:
+    """The efficiency in an earlier result, if it is that of the same episodes."""
+    there = before.environments.get(found.name) if before is not None else None
+    if there is None or _rows(there) != _rows(found):
+        return {}
+    return {key: value for key, value in there.summary.items() if key.startswith(EFFICIENCY_NAMES)}
+
+
+def _rows(found: EnvironmentResult) -> list[dict[str, Any]]:
+    """Episodes that can be compared: nan is None."""
+    return [sample.row() for sample in found.samples]
+
+
+def _there(output: Path, settings: Mapping[str, Any], shard: tuple[int, int]) -> Result | None:
+    """The result that is there already.
+
+    Raises:
+        UsageError: if it is that of another evaluation, which would be replaced.
+    """
     if output.suffix != ".json":
         raise UsageError(f"output must be a file whose name ends with .json, not {shown(str(output))}")
-    if not output.exists():
-        return
+    try:
+        if not output.exists():
+            return None
+    except OSError as error:
+        raise UsageError(f"{shown(str(output))} cannot be written: {error.strerror}") from error
     there = read_result(output)
-    differing = differences(
-        {**there.settings, "shard": list(there.shard)}, {**settings.as_json(), "shard": list(shard)}
-    )
+    differing = differences({**there.settings, "shard": list(there.shard)}, {**settings, "shard": list(shard)})
     if differing:
         raise UsageError(f"{output} holds an evaluation with {'; '.join(differing)}: choose another --output")
+    return there
 
 
 def _flat(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,9 @@ try:
 except ImportError:  # Windows: nothing to lock with
     fcntl = None
 
+_START = b'{"environments": '
+"""How the first line begins, with the first of the settings."""
+
 
 class Journal:
     """Episodes on disk, one JSON object a line below a first line with the settings.
@@ -49,7 +52,7 @@ class Journal:
             self._lock()
             self._read(header)
         except BaseException:
-            self._file.close()
+            self.close()
             raise
 
     def add(self, samples: Iterable[Sample]) -> None:
@@ -64,7 +67,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # of a disk that was full, which has been told
+            self._file.close()
 
     def _lock(self) -> None:
         if fcntl is None:
@@ -78,14 +82,18 @@ class Journal:
 
     def _read(self, header: Mapping[str, Any]) -> None:
         self._file.seek(0)
-        lines = self._file.read().split(b"\n")
+        data = self._file.read()
+        # Before anything is cut off: the name may be that of somebody's data.
+        if data[: len(_START)] != _START[: len(data)]:
+            raise UsageError(f"{self.path} is no journal of an evaluation: choose another --output")
+        lines = data.split(b"\n")
         if lines[-1]:
             self._file.truncate(sum(len(line) + 1 for line in lines[:-1]))
         if len(lines) == 1:
             self._write([header])
             return
         found = _parsed(self.path, 1, lines[0])
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not {"engine", "shard"} <= found.keys():
             raise UsageError(f"{self.path} is no journal of an evaluation: choose another --output")
         differing = differences(found, header)
         if differing and len(lines) == 2:  # nothing was finished under the other settings: they may have been a slip

@@ -1,15 +1,15 @@
 """`Result`: everything that an evaluation found, as one JSON file."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from corrgrpo_train.errors import UsageError
-from corrgrpo_train.evaluate.sample import Sample, read_sample
+from corrgrpo_train.evaluate.sample import Sample, number, of_type, read_sample
 from corrgrpo_train.evaluate.settings import differences
+from corrgrpo_train.tracking import replace_file
 
 SCHEMA = 1
 
@@ -60,7 +60,6 @@ class Result:
         Raises:
             UsageError: if it can't be written.
         """
-        aside = path.with_name(path.name + ".new")
         rows = {
             "schema": SCHEMA,
             "settings": dict(self.settings),
@@ -78,12 +77,7 @@ class Result:
             ],
         }
         try:
-            with aside.open("w", encoding="utf-8") as file:
-                json.dump(rows, file, indent=1, allow_nan=False)
-                file.write("\n")
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
+            replace_file(path, (json.dumps(rows, indent=1, allow_nan=False) + "\n").encode())
         except OSError as error:
             raise UsageError(
                 f"{path} cannot be written: {error.strerror}; the episodes are kept: run the same command again"
@@ -107,23 +101,33 @@ def read_result(path: Path) -> Result:
     if found["schema"] != SCHEMA:
         raise UsageError(f"{path} was written by another version (schema {found['schema']!r}, not {SCHEMA})")
     try:
-        environments = [
-            EnvironmentResult(
-                str(one["name"]),
-                tuple(one["tasks"]),
-                tuple(read_sample(row) for row in one["samples"]),
-                dict(one["summary"]),
-                tuple(one["notes"]),
-            )
-            for one in found["environments"]
-        ]
-        shard = (int(found["shard"][0]), int(found["shard"][1]))
-        settings, aggregates = dict(found["settings"]), dict(found["aggregates"])
-        if "model" not in settings:
-            raise KeyError("model")
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        environments = {one.name: one for one in map(_environment, of_type(list, found["environments"]))}
+        if len(environments) < len(found["environments"]):
+            raise ValueError("an environment is there twice")
+        place, count = (of_type(int, part) for part in found["shard"])
+        if not 1 <= place <= count:
+            raise ValueError(f"there is no shard {place}/{count}")
+        settings = of_type(dict, found["settings"])
+        of_type(str, settings["model"])
+        return Result(settings, (place, count), environments, _measures(found["aggregates"]))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(f"{path} is damaged: {type(error).__name__}: {error}") from None
-    return Result(settings, shard, {one.name: one for one in environments}, aggregates)
+
+
+def _environment(one: Any) -> EnvironmentResult:
+    name, tasks = of_type(str, one["name"]), tuple(of_type(str, task) for task in one["tasks"])
+    samples = tuple(map(read_sample, one["samples"]))
+    known, keys = set(tasks), {sample.key for sample in samples}
+    if len(keys) < len(samples):
+        raise ValueError(f"an episode of {name} is there twice")
+    if any(sample.environment != name or sample.task not in known for sample in samples):
+        raise ValueError(f"an episode is of no task of {name}")
+    notes = tuple(of_type(str, note) for note in of_type(list, one["notes"]))
+    return EnvironmentResult(name, tasks, samples, _measures(one["summary"]), notes)
+
+
+def _measures(values: Any) -> dict[str, float | None]:
+    return {of_type(str, name): None if value is None else number(value) for name, value in values.items()}
 
 
 def joined(parts: Sequence[tuple[Path, Result]]) -> tuple[Mapping[str, Any], dict[str, EnvironmentResult]]:
@@ -147,8 +151,10 @@ def joined(parts: Sequence[tuple[Path, Result]]) -> tuple[Mapping[str, Any], dic
         if part.shard[0] in seen:
             raise UsageError(f"{seen[part.shard[0]]} and {path} are both shard {part.shard[0]}/{count}")
         seen[part.shard[0]] = path
+        if part.environments.keys() != first.environments.keys():
+            raise UsageError(f"{first_path} and {path} were made on different environments")
         for name, one in part.environments.items():
-            if name not in first.environments or one.tasks != first.environments[name].tasks:
+            if one.tasks != first.environments[name].tasks:
                 raise UsageError(f"{first_path} and {path} were made on different tasks of {name}")
     missing = [f"{number}/{count}" for number in range(1, count + 1) if number not in seen]
     if missing:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from corrgrpo_envs.errors import shown
 from corrgrpo_train.rollout.episode import Episode
 
 Key = tuple[str, str, int]
@@ -127,35 +128,52 @@ def read_sample(row: Any) -> Sample:
     """
     try:
         return Sample(
-            environment=_of(str, row["environment"]),
-            task=_of(str, row["task"]),
-            sample=_of(int, row["sample"]),
-            status=_of(str, row["status"]),
+            environment=of_type(str, row["environment"]),
+            task=of_type(str, row["task"]),
+            sample=of_type(int, row["sample"]),
+            status=of_type(str, row["status"]),
             reward=_nan(row["reward"]),
             components=_numbers(row["components"]),
             weights=_numbers(row["weights"]),
             metrics=_numbers(row["metrics"]),
-            texts=tuple(_of(str, text) for text in row["texts"]),
-            truncated=_of(bool, row["truncated"]),
-            tokens=None if row["tokens"] is None else _of(int, row["tokens"]),
-            error=None if row["error"] is None else _of(str, row["error"]),
+            texts=tuple(of_type(str, text) for text in row["texts"]),
+            truncated=of_type(bool, row["truncated"]),
+            tokens=None if row["tokens"] is None else of_type(int, row["tokens"]),
+            error=None if row["error"] is None else of_type(str, row["error"]),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"no sample: {type(error).__name__}: {error}") from None
 
 
-def _of(kind: type[Any], value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"{value!r:.60} is not of type {kind.__name__}")
+def of_type(kind: type[Any], value: Any) -> Any:
+    """The value, if it is of this type.
+
+    Raises:
+        TypeError: if it is of another.
+    """
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{shown(value)} is not of type {kind.__name__}")
     return value
 
 
 def _numbers(values: Any) -> dict[str, float]:
-    return {_of(str, name): _nan(value) for name, value in values.items()}
+    return {of_type(str, name): _nan(value) for name, value in values.items()}
 
 
 def _nan(value: Any) -> float:
-    return math.nan if value is None else float(_of(int | float, value))  # type: ignore[arg-type]
+    return math.nan if value is None else number(value)
+
+
+def number(value: Any) -> float:
+    """The value, if it is a finite number.
+
+    Raises:
+        TypeError: if it is none.
+        OverflowError: if it is beyond all floats.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{shown(value)} is no finite number")
+    return float(value)
 
 
 def _null(value: float) -> float | None:

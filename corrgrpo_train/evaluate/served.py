@@ -87,7 +87,7 @@ class ServedSampler:
         if self._failures >= FAILURES_IN_A_ROW:
             raise UsageError(
                 f"{self._failures} episodes in a row failed, the last: {sample.error}; what is finished is kept: run "
-                "the same command again when the server is well"
+                "the same command with --retry when the server is well"
             )
 
 

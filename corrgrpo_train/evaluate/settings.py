@@ -119,6 +119,9 @@ class Settings:
             if value != default and self.engine != needed:
                 given = "--server URL" if needed == "server" else f"--engine {needed}"
                 raise UsageError(f"{name} has no effect without {given}: give that, or leave {name} out")
+        for name in ("messages", "model", "stream", "n"):
+            if name in self.request_args:
+                raise UsageError(f"request_args can't hold {name!r}: an evaluation asks for one whole answer at a time")
         if self.engine == "server" and self.max_episode_tokens is not None:
             raise UsageError("max_episode_tokens has no effect with --server: the server has a limit of its own")
 

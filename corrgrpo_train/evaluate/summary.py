@@ -31,7 +31,10 @@ def summarised(one: EnvironmentResult, further: Mapping[str, float | None] | Non
     except (ValueError, KeyError) as error:
         # Another version's file, or an environment whose options leave its measures without meaning.
         more = [f"the measures of {one.name} can't be computed: {error}"]
-    return replace(one, summary={**summary, **_plain(scored), **(further or {})}, notes=(*notes, *more))
+    found = {**summary, **_plain(scored), **(further or {})}
+    # A sum of rewards near the largest number is none.
+    known = {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
+    return replace(one, summary=known, notes=(*notes, *more))
 
 
 def _plain(scored: Sequence[Info]) -> Summary:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from corrgrpo_train.console import printable
+from corrgrpo_train.errors import printable
 from corrgrpo_train.evaluate.benchmarks import benchmark_of
 from corrgrpo_train.evaluate.comparison import Difference
 from corrgrpo_train.evaluate.published import PublishedTable, tables_about

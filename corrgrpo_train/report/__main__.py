@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from corrgrpo_train.errors import UsageError, needs_extra
+from corrgrpo_train.errors import UsageError, needs_extra, printable
 
 with needs_extra("train"):
     from corrgrpo_train.report.curves import draw_runs
@@ -56,7 +56,7 @@ def _written(options: argparse.Namespace) -> Path:
     runs = read_runs(options.runs)
     for run in runs:
         for note in run.notes:
-            sys.stderr.write(f"corrgrpo_train.report: {run.folder}: {note}\n")
+            sys.stderr.write(printable(f"corrgrpo_train.report: {run.folder}: {note}") + "\n")
     if ending == ".html":
         return write_report(runs, path, options.only, options.transcripts)
     return draw_runs(runs, path, options.only)

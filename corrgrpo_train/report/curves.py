@@ -1,5 +1,6 @@
 """Training curves of one or several runs as one picture, read from `metrics.jsonl`."""
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.report.runs import EMA, Run, read_runs, smooth
+from corrgrpo_train.report.text import visible
+from corrgrpo_train.tracking import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+MOST_PLOTS = 60
+"""Plots in one picture; the first are drawn, others when they are named."""
+LONGEST_NAME = 60
+"""Characters of a title or of a run's name."""
 
 DIAGNOSTICS = {
     "correlation_sum": ("Correlation sum Q", "mean over groups"),
@@ -123,6 +131,7 @@ def draw_runs(runs: Sequence[Run], path: Path, only: Sequence[str] = ()) -> Path
         raise UsageError(f"no plot's title contains any of {', '.join(only)}; there are: {', '.join(titles)}")
     if not plots:
         raise UsageError(f"{runs[0].folder} has no rewards yet: nothing to draw")
+    plots = plots[:MOST_PLOTS]
     columns = min(3, len(plots))
     lines = math.ceil(len(plots) / columns)
     figure = Figure(figsize=(4.6 * columns, 2.9 * lines + 0.9), dpi=110, layout="constrained")
@@ -133,8 +142,10 @@ def draw_runs(runs: Sequence[Run], path: Path, only: Sequence[str] = ()) -> Path
             _draw(axes, run, plot, f"C{number}")
         _label(axes, plot)
     _legend(figure, runs)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix.lower().removeprefix(".") or "png")
     try:
-        figure.savefig(path, format=path.suffix.lower().removeprefix(".") or "png")
+        replace_file(path, picture.getvalue())
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     return path
@@ -163,8 +174,7 @@ def _draw(axes: "Axes", run: Run, plot: Panel, color: str) -> None:
 def _label(axes: "Axes", plot: Panel) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    # "$" would start a formula: names come from environments.
-    axes.set_title(plot.title.replace("$", r"\$"), fontsize=10, loc="left")
+    axes.set_title(_words(plot.title), fontsize=10, loc="left")
     axes.set_xlabel("training step", fontsize=8)
     axes.set_ylabel(plot.unit, fontsize=8)
     axes.tick_params(labelsize=8)
@@ -178,12 +188,17 @@ def _label(axes: "Axes", plot: Panel) -> None:
         axes.set_ylim(low - 0.05, high + 0.05)
 
 
+def _words(text: str) -> str:
+    """A name from outside, as the picture's library has to get it, to which "$" starts a formula."""
+    line = " ".join(visible(text).split())
+    return (line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…").replace("$", r"\$")
+
+
 def _legend(figure: Any, runs: Sequence[Run]) -> None:
     from matplotlib.lines import Line2D
 
     entries = [
-        Line2D([], [], color=f"C{number}", linewidth=2.5, label=run.label.replace("$", r"\$"))
-        for number, run in enumerate(runs)
+        Line2D([], [], color=f"C{number}", linewidth=2.5, label=_words(run.label)) for number, run in enumerate(runs)
     ]
     grey = "0.35"
     entries.append(Line2D([], [], color=grey, marker=".", linestyle="", alpha=0.5, label="training step"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corrgrpo_train.report.runs import Row, Run
+from corrgrpo_train.report.runs import Row, Run, is_number
 
 TOLERANCE = 1e-9
 """A component whose values differ by no more than this share of the largest is constant, as for the estimators."""
@@ -44,8 +44,9 @@ def groups_of(run: Run, limit: int) -> list[Group]:
     groups: list[Group] = []
     counts = [len(set(_list(row, "groups"))) for row in run.episodes]
     stride = max(1, math.ceil(sum(counts) / limit))
-    for row in run.episodes[::stride]:
-        groups += _of_step(row, _weights(weights.get(int(row["step"]), {})))
+    with np.errstate(all="ignore"):  # of numbers near the largest nothing is known
+        for row in run.episodes[::stride]:
+            groups += _of_step(row, _weights(weights.get(int(row["step"]), {})))
     return groups
 
 
@@ -56,14 +57,14 @@ def _list(row: Row, name: str) -> list[Any]:
 
 def _weights(row: Row) -> dict[str, float]:
     start = "weights/effective/"
-    return {key[len(start) :]: value for key, value in row.items() if key.startswith(start) and value is not None}
+    return {key[len(start) :]: value for key, value in row.items() if key.startswith(start) and is_number(value)}
 
 
 def _of_step(row: Row, weights: Mapping[str, float]) -> list[Group]:
     names, labels, tasks = _list(row, "names"), _list(row, "groups"), _list(row, "tasks")
     try:
         values = np.array(row.get("values"), dtype=np.float64)  # null becomes nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return []
     if not names or values.shape != (len(labels), len(names)) or len(tasks) != len(labels):
         return []

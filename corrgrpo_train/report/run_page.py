@@ -14,7 +14,7 @@ from corrgrpo_train.report.figures import Dots, Method, color, curve_chart
 from corrgrpo_train.report.groups import Group, Pair, groups_of
 from corrgrpo_train.report.page import Cell, Chart, Layer, Page, Section, Table, View, write_page
 from corrgrpo_train.report.pairs import correlation_matrix, pair_by_group, pair_over_time, pareto_chart
-from corrgrpo_train.report.runs import EMA, Run, read_runs, series
+from corrgrpo_train.report.runs import EMA, Run, is_number, read_runs, series
 from corrgrpo_train.report.settings import methods_of, overview, settings_section
 from corrgrpo_train.report.transcripts import LIMIT, read_transcripts
 
@@ -245,7 +245,7 @@ def _warm_start(runs: Sequence[Run], methods: Sequence[Method]) -> list[Chart]:
             rows=[
                 {"step": row["warm_start/step"], "loss": row.get("warm_start/loss")}
                 for row in run.rows
-                if isinstance(row.get("warm_start/step"), int | float)
+                if is_number(row.get("warm_start/step"))
             ],
         )
         for run in runs

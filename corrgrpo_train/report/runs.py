@@ -1,11 +1,11 @@
 """`read_run`: what a run folder holds, read with patience: damaged rows are left out and told of."""
 
+import errno
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -14,6 +14,9 @@ from corrgrpo_train.report.text import visible
 
 EMA = 0.6
 """Weight of the past in the smoothed line, that of the paper's curves."""
+
+MOST_SETTINGS = 100_000
+"""Values in a `config.yaml`; one with more is not read."""
 
 AVERAGED = ("correlation", "constant_share")
 """Diagnostics with a number per pair or per component, of which the mean is drawn as well."""
@@ -59,7 +62,7 @@ class Run:
 
 def series(rows: Iterable[Row], name: str) -> Points:
     """(step, value) of the rows that have a finite number under this name."""
-    return [(float(row["step"]), float(row[name])) for row in rows if _is_number(row.get(name))]
+    return [(float(row["step"]), float(row[name])) for row in rows if is_number(row.get(name))]
 
 
 def smooth(points: Points, past: float = EMA) -> Points:
@@ -81,11 +84,15 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     if not folders:
         raise UsageError("name at least one run folder")
     runs = [read_run(folder) for folder in folders]
-    labels = [run.label for run in runs]
-    return [
-        replace(run, label=f"{run.label} ({place + 1})") if labels.count(run.label) > 1 else run
-        for place, run in enumerate(runs)
-    ]
+    labels = told_apart([run.label for run in runs])
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def told_apart(labels: Sequence[str]) -> list[str]:
+    """The labels, with their number behind those that are not the only ones of their name."""
+    numbered = [f"{label} ({place + 1})" if labels.count(label) > 1 else label for place, label in enumerate(labels)]
+    # A folder may have the name that another got here.
+    return numbered if len(set(numbered)) == len(numbered) else [f"{n + 1}: {label}" for n, label in enumerate(labels)]
 
 
 def read_run(run_dir: Path) -> Run:
@@ -116,7 +123,7 @@ def read_run(run_dir: Path) -> Run:
         [row | _averages(row) for row in rows],
         run_dir,
         notes,
-        _settings(run_dir / "config.yaml", notes),
+        read_settings(run_dir / "config.yaml", notes),
         _versions(run_dir / "versions.json", notes),
         more["timings"],
         more["episodes"],
@@ -132,10 +139,10 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     rows: list[dict[str, Any]] = []
     broken: list[int] = []
     notes = []
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, line in enumerate(file, start=1):
             row = json_object(line)
-            if row is not None and _is_number(row.get("step")):
+            if row is not None and is_number(row.get("step")) and isinstance(row.get("phase", ""), str):
                 rows.append(row)
             elif not line.endswith(b"\n"):
                 notes.append(f"{path.name}: the last line is written by half and left out")
@@ -148,6 +155,17 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, notes
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a file of a run folder: devices and pipes, which may never end, are none.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.open("rb")
+
+
 def json_object(line: bytes) -> dict[str, Any] | None:
     """The object that the line holds; None if it holds something else."""
     try:
@@ -157,37 +175,56 @@ def json_object(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def _is_number(value: object) -> bool:
-    try:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:
-        return False
+def is_number(value: object) -> bool:
+    """Whether it is a number that can be drawn: no nan, and far enough from the largest for sums and axes."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _averages(row: Row) -> dict[str, float]:
     """The means of a row's diagnostics per pair or component, under names of their own; without those it lacks."""
     means = {}
     for name in AVERAGED:
-        known = [value for key, value in row.items() if key.startswith(f"estimator/{name}/") and _is_number(value)]
+        known = [value for key, value in row.items() if key.startswith(f"estimator/{name}/") and is_number(value)]
         if known:
-            means[f"estimator/{name}_mean"] = math.fsum(known) / len(known)
+            means[f"estimator/{name}_mean"] = sum(map(float, known)) / len(known)
     return means
 
 
-def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
+def _content(path: Path) -> str:
+    with open_file(path) as file:
+        return file.read().decode("utf-8")
+
+
+def read_settings(path: Path, notes: list[str]) -> dict[str, Any]:
+    """The settings in a `config.yaml`; empty where there is none, and, with a note added, where it can't be read."""
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = _plain(yaml.safe_load(_content(path)), iter(range(MOST_SETTINGS)))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+    except Exception as error:  # for wrong values yaml raises KeyError, IndexError, AttributeError as well
         notes.append(f"{path.name} cannot be read: {first_line(error)}")
         return {}
-    return {str(key): value for key, value in settings.items()} if isinstance(settings, dict) else {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def _plain(value: Any, left: Iterator[int]) -> Any:
+    """The value with names that are text, which can be compared and written.
+
+    Raises:
+        ValueError: if it has more parts than are left: a few lines of YAML can stand for billions, or hold themselves.
+    """
+    if next(left, None) is None:
+        raise ValueError(f"it has more than {MOST_SETTINGS} values")
+    if isinstance(value, dict):
+        return {str(key): _plain(item, left) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(item, left) for item in value]
+    return value
 
 
 def _versions(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     try:
-        entries = json.loads(path.read_bytes())
+        entries = json.loads(_content(path))
     except FileNotFoundError:
         return []
     except (OSError, ValueError, RecursionError) as error:

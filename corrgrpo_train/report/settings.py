@@ -6,7 +6,7 @@ from typing import Any
 
 from corrgrpo_train.report.figures import Method, color
 from corrgrpo_train.report.page import Cell, Section, Table
-from corrgrpo_train.report.runs import Run
+from corrgrpo_train.report.runs import Run, told_apart
 
 _OWN = frozenset({"seed", "output", "resume", "tensorboard", "track", "track_args", "report", "quiet"})
 """Settings in which runs of one method may differ."""
@@ -35,7 +35,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
         differing = [key for key in _differing(same) if key not in _OWN]
         told = [f"{key} {_text(run.settings.get(key))}" for key in differing]
         labels.append(", ".join([names[place], *told]))
-    return [f"{label} ({n + 1})" if labels.count(label) > 1 else label for n, label in enumerate(labels)]
+    return told_apart(labels)
 
 
 def overview(runs: Sequence[Run]) -> list[Table]:

@@ -7,13 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from corrgrpo_train.report.runs import Run, json_object
+from corrgrpo_train.report.runs import Run, is_number, json_object, open_file
 from corrgrpo_train.report.text import pieces, visible
 
 LIMIT = 2000
 """Transcripts on a page, all runs together."""
 LONGEST_TEXT = 20_000
 """Characters of a prompt or of one text between sampled ones; the rest stays in the file."""
+LONGEST_NAME = 500
+"""Characters of a task's id, a status, the name of a component or metric."""
 MOST_TOKENS = 4_000
 """Sampled tokens of a transcript that are shown; the rest stays in the file."""
 SPACE = 30_000_000
@@ -80,7 +82,7 @@ def _files(folder: Path, sample: Sample) -> dict[Path, int]:
     paths = (path for path in folder.glob("*.jsonl") if _FILE.fullmatch(path.stem))
     for path in sorted(paths, key=lambda path: (_place(path)["step"], path.name)):
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 counts[path] = sum(1 for _ in file)
         except OSError as error:
             sample.notes.append(f"{path.name} cannot be read: {error.strerror}")
@@ -105,7 +107,7 @@ def _spread(counts: Mapping[Path, int], limit: int) -> dict[Path, int]:
 def _first(path: Path, wanted: int, sample: Sample) -> Iterator[dict[str, Any]]:
     broken = 0
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for number, line in enumerate(file):
                 if number == wanted:
                     break
@@ -134,10 +136,10 @@ def _transcript(row: Mapping[str, Any], prompts: dict[str, int]) -> dict[str, An
         texts = (_text(text) for text in _list(row, "texts"))
         parts = [{"said": [_shortened(text)], "logprobs": [None]} for text in texts]
     return {
-        "task": visible(_text(row.get("task_id"))),
+        "task": _name(row.get("task_id")),
         "group": _number(row.get("group")),
         "member": _number(row.get("member")),
-        "status": visible(_text(row.get("status"))),
+        "status": _name(row.get("status")),
         "error": None if row.get("error") is None else visible(_shortened(_text(row["error"]))),
         "reward": _number(row.get("reward")),
         "advantage": _number(row.get("advantage")),
@@ -166,7 +168,7 @@ def _parts(tokens: list[str], sampled: list[Any], logprobs: list[Any]) -> list[d
         values = [_number(value) for value in logprobs[begin:stop]]
         values += [None] * (stop - begin - len(values))
         part: dict[str, Any] = {
-            "said": [visible(text) for text in texts[begin:stop]],
+            "said": [visible(_shortened(text)) for text in texts[begin:stop]],
             "logprobs": [None if value is None else round(value, 3) for value in values],
         }
         parts.append(part | ({"cut": end - stop} if stop < end else {}))
@@ -198,11 +200,16 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
+def _name(value: object) -> str:
+    text = _text(value)
+    return visible(text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…")
+
+
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and abs(value) < 1e300 else None
+    return float(value) if isinstance(value, int | float) and is_number(value) else None
 
 
 def _numbers(values: object) -> dict[str, float | None]:
     if not isinstance(values, Mapping):
         return {}
-    return {visible(str(name)): _number(value) for name, value in values.items()}
+    return {_name(name): _number(value) for name, value in values.items()}

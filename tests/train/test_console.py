@@ -7,7 +7,8 @@ import pytest
 import rich.console
 
 from corrgrpo_train.config import Config
-from corrgrpo_train.console import Console, duration, number, printable
+from corrgrpo_train.console import Console, duration, number
+from corrgrpo_train.errors import printable
 
 
 class Clock:

@@ -41,6 +41,19 @@ def test_a_sequence_does_not_depend_on_its_batch(tiny):
     assert together[0].token_ids != together[3].token_ids
 
 
+def test_batches_are_even_and_hold_no_more_tokens_than_the_cache_may(tiny):
+    model, _ = tiny
+    engine = TransformersEngine(model, [2], max_cached_tokens=4 * (30 + 12))
+    sizes = [len(batch) for batch in engine._batches(requests(9))]
+    assert sizes == [3, 3, 3]
+    bounded = engine.generate(requests(9), temperature=1.0)
+    free = TransformersEngine(model, [2]).generate(requests(9), temperature=1.0)
+    assert [c.token_ids for c in bounded] == [c.token_ids for c in free]
+    tiny_cache = TransformersEngine(model, [2], max_cached_tokens=1)
+    assert [len(batch) for batch in tiny_cache._batches(requests(3))] == [1, 1, 1]
+    assert tiny_cache.generate([], temperature=1.0) == []
+
+
 def test_what_prompts_begin_with_is_computed_once(tiny):
     model, _ = tiny
     shared = tuple(range(10, 50))

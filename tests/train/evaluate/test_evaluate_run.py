@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -333,3 +334,120 @@ def test_two_evaluations_do_not_write_one_file(whole, tmp_path):
         other.wait()
     assert run(*SAMPLED, "--output", str(path)) == 0
     assert path.read_bytes() == whole.read_bytes()
+
+
+SOMEBODYS_DATA = (b'{"a": 1}\n{"a": 2}', b'{"precious": 1}\n', b"notes", b"a,b\n1,2", b"\x00\xff", b"\n")
+
+
+@pytest.mark.parametrize("data", SOMEBODYS_DATA)
+def test_data_under_the_journals_name_is_left_alone(tmp_path, capsys, data):
+    (tmp_path / "r.jsonl").write_bytes(data)
+    assert run(*SAMPLED, "--output", str(tmp_path / "r.json")) == 2
+    assert "is no journal of an evaluation" in capsys.readouterr().err
+    assert (tmp_path / "r.jsonl").read_bytes() == data
+
+
+def _with(*path_and_value):
+    *path, last, value = path_and_value
+
+    def change(found):
+        for part in path:
+            found = found[part]
+        found[last] = value
+
+    return change
+
+
+_TOY = ("environments", 0)
+_ROW = (*_TOY, "samples", 0)
+DAMAGES = {
+    "shard beyond all": _with("shard", [float("inf"), 1]),
+    "no such shard": _with("shard", [5, 3]),
+    "a measure in words": _with(*_TOY, "summary", "reward", "high"),
+    "an infinite measure": _with(*_TOY, "summary", "reward", float("inf")),
+    "an aggregate in words": _with("aggregates", {"overall": "high"}),
+    "notes that are no list": _with(*_TOY, "notes", "abc"),
+    "tasks that are no names": _with(*_TOY, "tasks", [{}]),
+    "a model that is no name": _with("settings", "model", [1]),
+    "a reward beyond all floats": _with(*_ROW, "reward", 10**400),
+    "an infinite component": _with(*_ROW, "components", {"letters": float("inf")}),
+    "a number of a sample that is none": _with(*_ROW, "sample", True),
+    "an episode of no task": _with(*_ROW, "task", "toy-99"),
+    "an episode twice": lambda found: found["environments"][0]["samples"].append(
+        found["environments"][0]["samples"][0]
+    ),
+    "an environment twice": lambda found: found["environments"].append(found["environments"][0]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+@pytest.mark.parametrize("command", ["show", "compare", "merge", "resume"])
+def test_a_damaged_result_is_told_and_left_alone(whole, tmp_path, capsys, command, damage):
+    path, other = tmp_path / "r.json", tmp_path / "other.json"
+    found = json.loads(whole.read_text())
+    damage(found)
+    path.write_text(json.dumps(found))
+    before = path.read_bytes()
+    commands = {
+        "show": ["show", str(path)],
+        "compare": ["compare", str(whole), str(path)],
+        "merge": ["merge", str(path), "--output", str(other)],
+        "resume": [*SAMPLED, "--output", str(path)],
+    }
+    assert run(*commands[command]) == 2
+    assert f"{path} is damaged" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    assert not other.exists()
+
+
+def test_rewards_near_the_largest_number_have_no_mean(whole, tmp_path):
+    path = tmp_path / "r.json"
+    lines = whole.with_name("r.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines[1:]]
+    rows = [{**row, "reward": 1.7e308, "components": {**row["components"], "letters": 1.7e308}} for row in rows]
+    path.with_name("r.jsonl").write_text("".join(f"{line}\n" for line in [lines[0], *map(json.dumps, rows)]))
+    assert run(*SAMPLED, "--output", str(path)) == 0
+    summary = read_result(path).environments[TOY].summary
+    assert summary["reward"] is None
+    assert summary["components/short"] is not None
+
+
+def test_merging_replaces_no_other_episodes(whole, tmp_path, capsys):
+    part, output = tmp_path / "part.json", tmp_path / "whole.json"
+    part.write_bytes(whole.read_bytes())
+    found = json.loads(whole.read_text())
+    found["environments"][0]["samples"][0]["texts"] = ["another", "answer"]
+    output.write_text(json.dumps(found))
+    before = output.read_bytes()
+    assert run("merge", str(part), "--output", str(output)) == 2
+    assert "holds other episodes" in capsys.readouterr().err
+    assert output.read_bytes() == before
+    found["shard"] = [1, 2]
+    part.write_text(json.dumps(found))
+    assert run("merge", str(part), "--output", str(part)) == 2
+
+
+@pytest.mark.parametrize("output", ["n" * 300 + ".json", "file/x.json"])
+def test_files_that_cant_be_are_told(whole, tmp_path, capsys, output):
+    (tmp_path / "file").write_text("")
+    assert run("merge", str(whole), "--output", str(tmp_path / output)) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [200, 1_500])
+def test_a_full_disk_is_told_and_gone_on_with(whole, tmp_path, capsys, size):
+    path = tmp_path / "r.json"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        assert run(*SAMPLED, "--output", str(path)) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "r.jsonl cannot be written: File too large" in capsys.readouterr().err
+    assert run(*SAMPLED, "--output", str(path)) == 0
+    assert path.read_bytes() == whole.read_bytes()
+
+
+def test_a_package_that_cannot_be_named_is_told(capsys):
+    assert run("--env", "..:x", "--model", "tiny") == 2
+    assert "error: env '..:x'" in capsys.readouterr().err

@@ -478,3 +478,59 @@ def test_an_interrupt_ends_everything_and_loses_nothing(tmp_path):
         evaluate(settings, path, lambda: ServedSampler(settings, client), progress)
         # What was asked when the interrupt came may be asked again, what was finished is not.
         assert 6 <= len(served.bodies) <= 7
+
+
+def test_a_key_that_the_server_repeats_is_not_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SERVER_KEY", "sk-secret-123")
+
+    def answer(body):
+        return 400, {"error": {"message": "you sent Authorization: Bearer sk-secret-123"}}
+
+    with serving(answer) as served:
+        arguments = ["--env", TOY, "--split", "train", "--server", served.url, "--server-key-env", "SERVER_KEY"]
+        assert main([*arguments, "--output", str(tmp_path / "r.json"), "--tasks", "3"]) == 0
+    (reason,) = {sample.error for sample in read_result(tmp_path / "r.json").environments[TOY].samples}
+    assert "Authorization: Bearer [key]" in reason
+    written = "".join(path.read_text() for path in tmp_path.iterdir())
+    told = capsys.readouterr()
+    assert "sk-secret-123" not in written + told.out + told.err
+
+
+def test_calls_that_a_server_refuses_later_cost_one_episode(tmp_path):
+    def answer(body):
+        if any(message["role"] == "assistant" for message in body["messages"]):
+            return 400, {"error": {"message": "messages[2].tool_calls: arguments are no JSON"}}
+        return 200, completion(None, tool_calls=[call(arguments="{")])
+
+    with serving(answer) as served:
+        samples = played(served, tmp_path / "r.json", arguments={"turns": 2}, tasks=3)
+    assert [sample.status for sample in samples] == ["request_failed"] * 3
+
+
+def test_what_a_server_says_does_not_steer_the_terminal(tmp_path, capsys):
+    def answer(body):
+        return 404, b"\x1b]0;title\x07 \x1b[31mnot here"
+
+    with serving(answer) as served:
+        arguments = ["--env", TOY, "--split", "train", "--server", served.url, "--output", str(tmp_path / "r.json")]
+        assert main([*arguments, "--quiet"]) == 2
+    told = capsys.readouterr().err
+    assert "?]0;title? ?[31mnot here" in told
+    assert not set(told) & {"\x1b", "\x07"}
+
+
+@pytest.mark.parametrize(("tokens", "kept"), [(3, 3), (10**4000, None), (-1, None), (True, None), (1.5, None)])
+def test_numbers_of_tokens_that_can_be(tokens, kept):
+    assert reply_of(json.dumps(completion(tokens=tokens)).encode()).tokens == kept
+
+
+def test_parts_without_text_are_nothing():
+    parts = [{"type": "text", "text": None}, {"type": "text", "text": "e"}, {"type": "image"}, 5]
+    assert reply_of(json.dumps(completion(parts)).encode()).content == "e"
+
+
+@pytest.mark.parametrize("name", ["messages", "model", "stream", "n"])
+def test_request_args_that_would_change_the_question_are_refused(name):
+    settings = Settings(environments=(EnvironmentChoice(TOY),), model="m", engine="server", request_args={name: None})
+    with pytest.raises(UsageError, match=f"can't hold '{name}'"):
+        settings.check()

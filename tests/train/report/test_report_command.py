@@ -1,6 +1,10 @@
 """`python -m corrgrpo_train.report`: what is written, from whole and from damaged run folders."""
 
+import html
 import json
+import os
+import resource
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +180,110 @@ def test_pictures_and_chosen_charts(tmp_path: Path) -> None:
     assert b"<svg" in (tmp_path / "x.svg").read_bytes()
     assert main([str(run), "--output", str(tmp_path / "x.html"), "--only", "Total", "sum Q"]) == 0
     assert titles(tmp_path / "x.html") == ["Total reward", "Correlation sum Q"]
+
+
+HUGE = "9" * 400
+ODD_ROWS = {
+    "a phase that is a list": '{"step": 11, "phase": [1], "reward/mean": 1}',
+    "a whole number beyond all floats": f'{{"step": 11, "reward/mean": {HUGE}, "components/a/mean": {HUGE}}}',
+    "a sum beyond all floats": '{"step": 11, "estimator/correlation/a/b": 1e308, "estimator/correlation/a/c": 1e308}',
+    "an axis beyond all floats": '{"step": 11, "reward/mean": 1.7e308}\n{"step": 12, "reward/mean": -1.7e308}',
+    "a warm start's step beyond all floats": f'{{"step": 0, "phase": "warm_start", "warm_start/step": {HUGE}}}',
+    "weights that are no numbers": '{"step": 1, "weights/effective/a": "x", "weights/effective/b": [1]}',
+    "names that fonts can't draw": '{"step": 11, "components/\\ud800\\u0000$x/mean": 1, "metrics/%s": 1}'
+    % ("n" * 5000),
+}
+
+
+@pytest.mark.parametrize("row", ODD_ROWS.values(), ids=list(ODD_ROWS))
+@pytest.mark.parametrize("ending", ["html", "png"])
+def test_rows_that_no_trainer_writes_are_survived(tmp_path: Path, row: str, ending: str) -> None:
+    run = write_run(tmp_path / "run", tail=f"{row}\n")
+    episodes = [[[10**400, 1], [0, 1]], [[1e308, 1], [-1e308, 2]], [[1, 2], [2, 1]]]
+    (run / "episodes.jsonl").write_text(
+        "".join(
+            json.dumps({"step": 1, "names": ["a", "b"], "groups": [0, 0], "tasks": ["t", "t"], "values": values}) + "\n"
+            for values in episodes
+        )
+    )
+    (run / "transcripts").mkdir()
+    (run / "transcripts" / "validation_base_0.jsonl").write_text(f'{{"reward": {HUGE}, "components": [1]}}\n')
+    (run / "transcripts" / "validation_train_1.jsonl").write_text(f'{{"reward": {HUGE}, "components": [1]}}\n')
+    path = tmp_path / f"page.{ending}"
+    assert main([str(run), "--output", str(path)]) == 0
+    assert path.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ("method: grpo\nenv_args: {1: a, b: c}\n", '"1": "a", "b": "c"'),
+        ("method: &all [grpo]\nother: *all\n", '["grpo"]'),
+        ("a: &a [*a]\n", "config.yaml cannot be read"),
+        ("a: !!bool foo\n", "config.yaml cannot be read"),
+        ('a: !!int ""\n', "config.yaml cannot be read"),
+        ("a: !!timestamp foo\n", "config.yaml cannot be read"),
+        (
+            "a: &a [x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in pairwise("abcdefghij")),
+            "config.yaml cannot be read: it has more than",
+        ),
+    ],
+    ids=["names that are numbers", "shared lists", "holds itself", "bool", "int", "timestamp", "billions"],
+)
+def test_settings_of_any_shape(tmp_path: Path, settings: str, shown: str) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "config.yaml").write_text(settings)
+    assert main([str(run)]) == 0
+    assert shown in html.unescape((run / "report.html").read_text())
+
+
+def test_runs_have_names_that_differ_whatever_their_folders_are_called(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / place / name) for place, name in (("x", "a"), ("y", "a"), ("z", "a (2)"))]
+    path = tmp_path / "all.html"
+    assert main([*map(str, runs), "--output", str(path)]) == 0
+    assert [label for label, _ in data_of(path)["views"][0]["legend"]] == ["1: a", "2: a", "3: a (2)"]
+
+
+def test_a_pipe_in_a_run_folder_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "transcripts").mkdir()
+    for name in ("episodes.jsonl", "versions.json", "transcripts/step_1.jsonl"):
+        os.mkfifo(run / name)
+    assert main([str(run)]) == 0
+    told = capsys.readouterr().err
+    assert "episodes.jsonl cannot be read: it is no regular file" in told
+    assert "versions.json cannot be read" in told
+
+
+def test_what_is_told_on_a_terminal_does_not_steer_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "a\x1b[31m", tail='{"step": 11, "components/\\u001b]0;x\\u0007/mean": 1}\nnonsense\n')
+    assert main([str(run), "--only", "zzz"]) == 2
+    told = capsys.readouterr().err
+    assert "a?[31m: metrics.jsonl: line 13 is not a row" in told
+    assert "Component: ?]0;x?" in told
+    assert "\x1b" not in told
+
+
+def test_a_picture_has_its_first_plots(tmp_path: Path) -> None:
+    row = {"step": 11, **{f"components/c{number}/mean": 1.0 for number in range(700)}}
+    run = write_run(tmp_path / "run", tail=json.dumps(row) + "\n")
+    path = tmp_path / "curves.svg"
+    assert main([str(run), "--output", str(path)]) == 0
+    assert path.read_text().count('<g id="axes_') == 60
+
+
+@pytest.mark.parametrize("name", ["page.html", "curves.png"])
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run")
+    path = tmp_path / name
+    path.write_text("before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        assert main([str(run), "--output", str(path)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot be written: File too large" in capsys.readouterr().err
+    assert path.read_text() == "before"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([name, "run"])

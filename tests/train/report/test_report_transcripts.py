@@ -125,3 +125,20 @@ def test_lines_that_are_none_are_told(tmp_path: Path) -> None:
 def test_no_tokens_still_shows_what_was_said(tmp_path: Path) -> None:
     (shown,) = read(tmp_path, {"step_000001.jsonl": [row(tokens=[], sampled=[], logprobs=[])]}).rows
     assert shown["parts"] == [{"said": ["an answer"], "logprobs": [None]}]
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [
+        {"tokens": ["A" * 1_000_000, "b"], "sampled": [True, True]},
+        {"task_id": "T" * 1_000_000},
+        {"status": "S" * 1_000_000},
+        {"components": {"C" * 1_000_000: 1.0}},
+        {"prompt": "P" * 1_000_000},
+        {"error": "E" * 1_000_000},
+    ],
+    ids=lambda huge: next(iter(huge)),
+)
+def test_no_single_text_makes_the_page_large(tmp_path: Path, huge: dict[str, Any]) -> None:
+    sample = read(tmp_path, {"step_1.jsonl": [row(**huge)]})
+    assert len(json.dumps(sample.data([]))) < 30_000
