@@ -180,7 +180,10 @@ class MultiRewardEnv(gym.Env[Observation, str], ABC):
     def tasks(self) -> TaskSet[Any]:
         """The tasks of this environment's split; loaded at first use."""
         if self._tasks is None:
-            self._tasks = self.load_tasks()
+            tasks = self.load_tasks()
+            if not isinstance(tasks, TaskSet):
+                raise RuntimeError(f"load_tasks() must return a TaskSet, not {shown(tasks)}")
+            self._tasks = tasks
         return self._tasks
 
     @property
@@ -213,6 +216,8 @@ class MultiRewardEnv(gym.Env[Observation, str], ABC):
         self._running, self._task = False, None
         self._task = self._choose(options)
         opening = self.open(self._task)
+        if not isinstance(opening, Opening):
+            raise RuntimeError(f"open() must return an Opening, not {shown(opening)}")
         self._messages = [_message(message) for message in opening.messages]
         tools = opening.tools
         self._tools = tools if isinstance(tools, str) else json.dumps(list(tools), ensure_ascii=False)
@@ -283,6 +288,8 @@ class MultiRewardEnv(gym.Env[Observation, str], ABC):
         text = str(text)  # numpy's str_ would not stay inside the observation's types
         self._running = False  # an episode whose scoring raises can't go on from half a step
         outcome = score(text)
+        if not isinstance(outcome, Outcome):
+            raise RuntimeError(f"answer() and cut() must return an Outcome, not {shown(outcome)}")
         components, status = self._scores(outcome)
         self._messages.append(Message(role="assistant", content=text))
         self._messages.extend(_message(message) for message in outcome.messages)

@@ -37,9 +37,9 @@ def register(
         Both ids.
 
     Raises:
-        ValueError: for an entry point that is not a text, or `max_episode_steps`.
+        ValueError: for an entry point that is not a text `"module:Class"`, or `max_episode_steps`.
     """
-    if not isinstance(entry_point, str):
+    if not isinstance(entry_point, str) or ":" not in entry_point:
         raise ValueError(f"entry_point must be a text 'module:Class', not {entry_point!r}")
     if kwargs.get("max_episode_steps") is not None:
         raise ValueError("max_episode_steps would end episodes without a score; give the environment max_turns")

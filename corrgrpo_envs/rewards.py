@@ -76,9 +76,12 @@ class RewardSpec:
         """Keep the components in the order given.
 
         Raises:
-            ValueError: if there are none, or two share a name.
+            ValueError: if there are none, one is no `RewardComponent`, or two share a name.
         """
         self._components = tuple(components)
+        for component in self._components:
+            if not isinstance(component, RewardComponent):
+                raise ValueError(f"components must be RewardComponents, not {shown(component)}")
         self._by_name = {component.name: component for component in self._components}
         if not self._components:
             raise ValueError("a RewardSpec needs at least one component")

@@ -180,7 +180,7 @@ def _advantages(
         labels = torch.arange(len(rollouts) * groups).repeat_interleave(size)
         rows = rollouts[..., counted].flatten(0, 2)
         batch = Batch(rows, weights[counted], Groups(labels, len(rollouts) * groups), torch.ones(len(rows)).double())
-        return estimator.run(batch, {**extra, **options}).reshape(len(rollouts), groups, size)
+        return estimator(batch, {**extra, **options}).reshape(len(rollouts), groups, size)
 
     if estimator.per_group:
         return run(paid).float()

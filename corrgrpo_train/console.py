@@ -76,7 +76,7 @@ class Console:
             self._live = Live(console=self._output, refresh_per_second=4, transient=True)
             self._live.start()
         else:
-            self._print(f"{self._title}: {total_steps} steps")
+            self._print(f"{self._title}: {total_steps} step{'' if total_steps == 1 else 's'}")
 
     def step(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]) -> None:
         """Show a training step.

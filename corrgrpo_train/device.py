@@ -27,9 +27,9 @@ def hand_memory_back() -> None:
     """Have the C library hand the memory of freed tensors back to the system; without effect where it isn't glibc.
 
     glibc takes freed large blocks as a sign that they come again, and keeps what is smaller than 32 MB among blocks
-    that are still used: gradients lie between Adam's moments, activations between gradients. With a fixed border, blocks
-    beyond it are pages of their own: 0.4 GB less at the peak of a step with 135 million parameters, at no cost that
-    could be measured.
+    that are still used: gradients lie between Adam's moments, activations between gradients. With a fixed border,
+    blocks beyond it are pages of their own: 0.4 GB less at the peak of a step with 135 million parameters, at no cost
+    that could be measured.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from safetensors import SafetensorError
+from transformers.utils import logging
 
 from corrgrpo_envs.errors import unknown
 from corrgrpo_train.checkpoint import (
@@ -106,10 +107,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--which", default="best", help="of a run: best (default), latest, or the number of a step")
     parser.add_argument("--dtype", default="float32", help="float type of the weights: " + ", ".join(DTYPES))
     chosen = parser.parse_args(arguments)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         checkpoint = export(chosen.source, chosen.folder, which=chosen.which, dtype=chosen.dtype)
     except UsageError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {error}")
+        Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(
+            f"corrgrpo_train.export: error: {error}"
+        )
         return 2
     Console(soft_wrap=True, highlight=False, markup=False).print(f"{checkpoint} is exported to {chosen.folder}")
     return 0

@@ -65,7 +65,7 @@ def estimate(
     batch = _batch(inputs, scored, groups_of_rows)
     advantages = inputs.components.new_zeros(len(scored))
     if scored.any():
-        advantages[scored] = estimator.run(batch, options)
+        advantages[scored] = estimator(batch, options)
     diagnostics = diagnose(batch, inputs, labels, advantages[scored])
     advantages = torch.empty_like(advantages).index_copy_(0, order, advantages)
     return Estimate(advantages.to(torch.float32).to(inputs.device), diagnostics)

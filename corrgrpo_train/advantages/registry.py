@@ -36,17 +36,14 @@ class Estimator:
         """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
-    def check_options(self, options: Mapping[str, object]) -> None:
-        """Raise `ValueError` for the first option that this estimator does not have."""
-        for option in options:
-            if option not in self.options:
-                raise unknown(f"estimator {self.name!r}: option", option, self.options)
+    def __call__(self, batch: Batch, options: Mapping[str, object]) -> Tensor:
+        """Run the function and check what it returns.
 
-    def run(self, batch: Batch, options: Mapping[str, object]) -> Tensor:
-        """The batch's advantages, (M,) float64.
+        Returns:
+            Advantages, shape (M,), float64.
 
         Raises:
-            ValueError: if they are of another shape, or not numbers.
+            ValueError: if it returns no tensor of that shape, or a number that is nan or beyond float32.
         """
         advantages = self.function(batch, **options)
         rows = len(batch.groups.index)
@@ -59,6 +56,12 @@ class Estimator:
                 "rescale the components or the weights"
             )
         return advantages.to(torch.float64)
+
+    def check_options(self, options: Mapping[str, object]) -> None:
+        """Raise `ValueError` for the first option that this estimator does not have."""
+        for option in options:
+            if option not in self.options:
+                raise unknown(f"estimator {self.name!r}: option", option, self.options)
 
 
 ESTIMATORS: dict[str, Estimator] = {}

@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from corrgrpo_envs.errors import unknown
 from corrgrpo_envs.synthetic import CorrelatedBandit
 from corrgrpo_train.advantages import ESTIMATORS
 from corrgrpo_train.bandit_policy import train_bandit
@@ -149,10 +150,8 @@ def train_cell(one: BanditCell) -> Measured:
     torch.set_num_threads(1)
     try:
         run = train_bandit(**one.arguments)
-    except Exception as error:  # a user's own estimator may raise anything
-        raise UsageError(
-            f"{one.cell.label}: {type(error).__name__}: {first_line(error)} (--jobs 1 --traceback shows where)"
-        ) from error
+    except Exception as error:  # an estimator is a user's code: it may break only later
+        raise UsageError(f"{one.cell.label}: {_told(error)}") from error
     finally:
         torch.set_num_threads(threads)
     bandit = CorrelatedBandit(**{"split": "all", **one.arguments["env_args"]})
@@ -208,14 +207,18 @@ def _check(one: BanditCell) -> None:
         value = typed(name, arguments.get(name, 0.0), float)
         if not 0 <= value < math.inf:
             raise UsageError(f"{name} must be at least 0 and finite, not {value}")
+    if one.cell.method_name not in ESTIMATORS:
+        raise UsageError(str(unknown("method", one.cell.method_name, ESTIMATORS)))
     try:
         train_bandit(**{**arguments, "steps": 1})
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{one.cell.label}: {first_line(error)}") from error
-    except Exception as error:  # a user's own estimator may raise anything
-        raise UsageError(
-            f"{one.cell.label}: {type(error).__name__}: {first_line(error)} (--traceback shows where)"
-        ) from error
+    except Exception as error:  # an estimator is a user's code: it may raise anything
+        raise UsageError(f"{one.cell.label}: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """The error in one line, with its type where the text alone would not say what happened."""
+    line = first_line(error)
+    return line if isinstance(error, ValueError) else f"{type(error).__name__}: {line} (--traceback shows where)"
 
 
 def _file(one: BanditCell, folder: Path) -> Path:

@@ -473,11 +473,37 @@ def test_an_author_is_told_what_is_missing():
     with pytest.raises(ValueError, match="at least one component"):
         NoComponents()
 
+    class BareNames(Scripted):
+        components = ("correct", "brief")
+
+    with pytest.raises(ValueError, match="must be RewardComponents, not 'correct'"):
+        BareNames()
+
     class BadMetric(Scripted):
         metric_names = ("_hidden",)
 
     with pytest.raises(ValueError, match="_hidden"):
         BadMetric()
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("load_tasks", r"load_tasks\(\) must return a TaskSet, not \[\]"),
+        ("open", r"open\(\) must return an Opening, not \[\]"),
+        ("answer", r"answer\(\) and cut\(\) must return an Outcome, not \[\]"),
+    ],
+)
+def test_an_author_is_told_what_a_method_must_return(monkeypatch, method, words):
+    env = SingleTurn()
+    monkeypatch.setattr(env, method, lambda *_: [])
+    with pytest.raises(RuntimeError, match=words):
+        _play(env)
+
+
+def _play(env):
+    env.reset(seed=0)
+    env.step("text")
 
 
 def test_toy_module_is_importable_for_workers():

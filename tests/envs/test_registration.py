@@ -215,6 +215,8 @@ def test_wrappers_of_both_ids_go_below_the_vector():
 def test_what_cannot_be_registered():
     with pytest.raises(ValueError, match="entry_point must be a text"):
         register("X", MultiRewardEnv)
+    with pytest.raises(ValueError, match=r"'module:Class', not 'toy_envs\.SingleTurn'"):
+        register("X", "toy_envs.SingleTurn")
     with pytest.raises(ValueError, match="max_turns"):
         register("X", "toy_envs:SingleTurn", max_episode_steps=3)
     assert "corrgrpo/X-v0" not in gym.registry

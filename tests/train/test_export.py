@@ -84,6 +84,7 @@ def test_one_checkpoint_by_its_folder(run, tmp_path):
 def test_wrong_input(run, tmp_path, capsys, change, message):
     assert exporting.main([str(run), str(tmp_path / "policy"), *change]) == 2
     error = capsys.readouterr().err
+    assert error.startswith("corrgrpo_train.export: error: ")
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ import rollout_envs  # noqa: F401  (registers the environments)
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.rollout import Chat, Limits
+from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.validation import Validator
 
 
@@ -52,6 +53,16 @@ def test_what_cannot_be_validated_on(tiny, settings, message):
 def test_an_environment_without_splits_needs_to_go_without(tiny):
     with pytest.raises(UsageError, match="--validation-tasks 0"):
         Validator("rollout/Bare-v0", {}, Chat(tiny[1]), split="validation", tasks=2, max_prompt_tokens=2000)
+
+
+def test_test_tasks_are_trained_on_only_when_asked_for(tiny):
+    def sampler(env, **arguments):
+        return GroupSampler(env, arguments, Chat(tiny[1]), groups=1, group_size=1, max_prompt_tokens=2000, seed=0)
+
+    with pytest.raises(UsageError, match=r"'HumanEval-v0' is for evaluation.*corrgrpo_train.evaluate"):
+        sampler("HumanEval-v0")
+    assert sampler("HumanEval-v0", split="test").tasks == 8
+    assert sampler("CorrelatedBandit-v0").tasks == 46
 
 
 def test_failed_episodes_are_left_out_of_the_means(tiny):
