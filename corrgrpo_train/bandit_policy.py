@@ -87,7 +87,7 @@ def train_bandit(
         measure_every: steps between measurements; the last step is always measured.
 
     Raises:
-        ValueError: for an unknown name or option, or a number out of range.
+        ValueError: for an unknown name or option, a number out of range, or advantages that are not numbers.
     """
     for what, name, known in (
         ("method", method, ESTIMATORS),

@@ -5,12 +5,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from corrgrpo_train.packing import MicroBatch
 
 CHUNK = 512
 """Tokens whose logits exist at one time."""
+
+_ROWS = 8  # whose probabilities exist at one time
+_NOTHING = -200.0  # log-probability below which a float32 probability is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,13 @@ def _token_scores(
         return logprobs, entropies
     normaliser = torch.logsumexp(logits, dim=-1)
     logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
-    return logprobs, normaliser - (torch.softmax(logits, dim=-1) * logits).sum(-1)
+    return logprobs, _entropies(logits, normaliser)
+
+
+def _entropies(logits: Tensor, normaliser: Tensor) -> Tensor:
+    """−Σ p · ln p, (T,): of tokens that cannot come (logit −inf) nothing, where 0 · ln 0 would be nan."""
+    shifted = (logits - normaliser.unsqueeze(-1)).clamp(min=_NOTHING)
+    return -(shifted.exp() * shifted).sum(-1)
 
 
 class _Scores(torch.autograd.Function):
@@ -91,12 +101,14 @@ class _Scores(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         normaliser = torch.logsumexp(logits, dim=-1)
         ctx.save_for_backward(logits, targets, normaliser)
-        weighted = logits.sub(normaliser.unsqueeze(-1)).exp_().mul_(logits)
-        entropies = normaliser - weighted.sum(-1)
+        # A few rows at a time, whose temporaries are small.
+        parts = zip(torch.split(logits, _ROWS), torch.split(normaliser, _ROWS), strict=True)
+        entropies = torch.cat([_entropies(*part) for part in parts])
         ctx.mark_non_differentiable(entropies)
         return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser, entropies
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:
         logits, targets, normaliser = ctx.saved_tensors
         # d logprob / d logit = [target] − probability

@@ -175,7 +175,7 @@ class Trainer:
                 self._save(step)
         if self.processes.first:
             if config.report and (config.steps or self.validator is not None):
-                draw_finished(config.run_dir)
+                self._draw()
             self.console.finish(self._summary())
 
     def _step(self, step: int) -> None:
@@ -311,6 +311,16 @@ class Trainer:
             return Tracker.start(self.config, self.console.note)
         step = None if self.checkpoint is None else self.checkpoint.step
         return Tracker.resume(self.config, step, self.console.note)
+
+    def _draw(self) -> None:
+        """Draw the finished run; one that can't be drawn has been trained and kept all the same."""
+        try:
+            draw_finished(self.config.run_dir)
+        except (UsageError, OSError) as error:
+            self.console.note(
+                f"the report was not drawn: {first_line(error)}; "
+                f"again: python -m corrgrpo_train.report {self.config.run_dir}"
+            )
 
     def _summary(self) -> dict[str, Any]:
         best = best_checkpoint(self.config.run_dir)

@@ -26,6 +26,7 @@ from corrgrpo_train.config_checks import import_registering
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.objectives import OBJECTIVES, options_of
 from corrgrpo_train.setting_types import typed
+from corrgrpo_train.tracking import replace_file
 
 SETTINGS = frozenset(
     {
@@ -112,42 +113,51 @@ def run_on_table(
         UsageError: for wrong settings, before anything is trained.
     """
     files: list[Path | None] = []
-    for one in cells:
+    found: dict[int, Measured] = {}
+    for place, one in enumerate(cells):
         import_registering("method", one.cell.method)
         known = one.cell.method_name in ESTIMATORS
         path = _file(one, folder) if folder is not None and known else None
-        if path is None or not path.is_file():
+        saved = None if path is None else _read(path)
+        if saved is None:
             _check(one)
+        else:
+            found[place] = saved
         files.append(path)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    missing = [place for place, path in enumerate(files) if path is None or not path.is_file()]
-    fresh: dict[int, Measured] = {}
+    missing = [place for place in range(len(cells)) if place not in found]
     with _progress(what, len(cells), len(cells) - len(missing), show) as advance:
         for place, measured in _trained({place: cells[place] for place in missing}, jobs):
             path = files[place]
-            fresh[place] = measured
+            found[place] = measured
             if path is not None:
-                aside = path.with_suffix(".tmp")
-                aside.write_text(json.dumps(measured.to_json()), encoding="utf-8")
-                aside.replace(path)
+                replace_file(path, json.dumps(measured.to_json()).encode())
             advance()
-    return [fresh[place] if place in fresh else _read(path) for place, path in enumerate(files)]
+    return [found[place] for place in range(len(cells))]
 
 
 def train_cell(one: BanditCell) -> Measured:
-    """Train a cell's seeds, on one thread."""
+    """Train a cell's seeds, on one thread.
+
+    A policy that has diverged, its numbers being none any more, is measured up to there.
+
+    Raises:
+        UsageError: if the estimator fails.
+    """
     import_registering("method", one.cell.method)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         run = train_bandit(**one.arguments)
-    except ValueError as error:  # an estimator whose numbers break only later
-        raise UsageError(f"{one.cell.label}: {first_line(error)}") from error
+    except Exception as error:  # an estimator is a user's code: it may break only later
+        raise UsageError(f"{one.cell.label}: {_told(error)}") from error
     finally:
         torch.set_num_threads(threads)
     bandit = CorrelatedBandit(**{"split": "all", **one.arguments["env_args"]})
-    steps = tuple(float(step) for step in run.steps)
+    diverged = (~run.reward.isfinite()).any(dim=0).tolist()
+    known = diverged.index(True) if True in diverged else len(run.steps)
+    steps = tuple(float(step) for step in run.steps[:known])
     found = {
         "reward": run.reward,
         **{f"components/{name}": run.components[..., k] for k, name in enumerate(bandit.reward_spec.names)},
@@ -157,9 +167,11 @@ def train_cell(one: BanditCell) -> Measured:
         "kl": run.kl,
         "step_size": run.step_size,
     }
-    curves = {name: Curve(steps, values.double().numpy()) for name, values in found.items()}
+    curves = {name: Curve(steps, values[:, :known].double().numpy()) for name, values in found.items()}
     # No step was taken before the first measurement.
-    curves["step_size"] = Curve(steps[1:], curves["step_size"].values[:, 1:])
+    sizes = curves.pop("step_size")
+    if known > 1:
+        curves["step_size"] = Curve(steps[1:], sizes.values[:, 1:])
     weights = {component.name: component.weight for component in bandit.reward_spec}
     return Measured(one.cell, one.seeds, curves, weights)
 
@@ -214,9 +226,12 @@ def _file(one: BanditCell, folder: Path) -> Path:
     return folder / f"{one.cell.file_name}-{mark}.json"
 
 
-def _read(path: Path | None) -> Measured:
-    assert path is not None
-    return Measured.from_json(json.loads(path.read_text(encoding="utf-8")))
+def _read(path: Path) -> Measured | None:
+    """What was measured earlier; None where there is nothing, or a file that a crash has damaged."""
+    try:
+        return Measured.from_json(json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+        return None
 
 
 @contextmanager

@@ -123,18 +123,18 @@ def _front(
 ) -> None:
     """Means of the two components that differ most between methods, in their own spread; rings: on the front of all."""
     names = [f"components/{name}/final" for name in comparison["components"]]
-    means = {name: [row["values"][name]["mean"] for row in rows if name in row["values"]] for name in names}
-    known = [name for name in names if len(means[name]) == len(rows)]
-    known.sort(key=lambda name: -float(np.ptp(means[name])) / (float(np.abs(means[name]).max()) or 1.0))
-    if len(known) < 2:
+    placed = {number: row for number, row in enumerate(rows) if all(name in row["values"] for name in names)}
+    if len(names) < 2 or not placed:
         axes.set_axis_off()
         return
-    for number, row in enumerate(rows):
-        at = [[means[name][number]] for name in known[:2]]
+    means = {name: [row["values"][name]["mean"] for row in placed.values()] for name in names}
+    names.sort(key=lambda name: -float(np.ptp(means[name])) / (float(np.abs(means[name]).max()) or 1.0))
+    for number, row in placed.items():
+        at = [[row["values"][name]["mean"]] for name in names[:2]]
         axes.plot(*at, "o", color=_color(number), markersize=5)
         if row["on_front"]:
             axes.plot(*at, "o", color=_color(number), markersize=10, markerfacecolor="none")
-    first, second = (_plain(name.removeprefix("components/").removesuffix("/final")) for name in known[:2])
+    first, second = (_plain(name.removeprefix("components/").removesuffix("/final")) for name in names[:2])
     axes.set_xlabel(first, fontsize=8)
     axes.set_ylabel(second, fontsize=8)
 

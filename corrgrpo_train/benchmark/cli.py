@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--traceback" in arguments:
             raise
         _say("error: " + " ".join(str(error).split()))
+        return 2
+    except (OSError, BrokenExecutor) as error:
+        if "--traceback" in arguments:
+            raise
+        where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        _say(f"error: {' '.join(where.split())}; what is done is kept, the same command does the rest")
         return 2
     finally:
         signal.signal(signal.SIGTERM, before)

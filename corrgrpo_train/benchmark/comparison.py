@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from corrgrpo_train.benchmark.fronts import fronts
-from corrgrpo_train.benchmark.measured import Measured, Values
+from corrgrpo_train.benchmark.measured import Measured, Values, on_common_steps
 from corrgrpo_train.benchmark.statistics import CONFIDENCE, holm, mean_interval, sign_flip_p
 
 SCHEMA = 1
@@ -22,6 +22,9 @@ def compare(measured: Sequence[Measured], baseline: str, about: Mapping[str, Any
     means over seeds with intervals; and the paired difference from the baseline method under the same objective, with
     the probability of a sign-flip test. Holm's correction is over all differences of one quantity, those of all sweep
     points and objectives included.
+
+    Cells are compared on the steps that all of them measured. A cell that has no value at the last step (training
+    diverged, or nothing could be scored) has no values of that quantity: it is not compared at an earlier one.
 
     Args:
         measured: cells with the same seeds.
@@ -69,11 +72,15 @@ def values_of(cell: Measured) -> dict[str, Values]:
 
 
 def _condition(cells: Sequence[Measured], point: Mapping[str, Any], baseline: str) -> dict[str, Any]:
-    shape = fronts(cells) if cells[0].components else None
+    cells = on_common_steps(cells)
     tables = [values_of(cell) for cell in cells]
+    # Only cells that have a place in the space of all components.
+    components = max((cell.components for cell in cells), key=len)
+    shown = [place for place, cell in enumerate(cells) if components and cell.components == components]
+    shape = fronts([cells[place] for place in shown]) if shown else None
     if shape is not None:
-        for place, table in enumerate(tables):
-            table["hypervolume/final"] = shape.volumes[place]
+        for volumes, place in zip(shape.volumes, shown, strict=True):
+            tables[place]["hypervolume/final"] = volumes
     bases = {
         cell.cell.objective: table
         for cell, table in zip(cells, tables, strict=True)
@@ -92,8 +99,8 @@ def _condition(cells: Sequence[Measured], point: Mapping[str, Any], baseline: st
                     for name, values in table.items()
                     if name in base and not name.startswith(NOT_COMPARED)
                 },
-                "on_front": bool(shape.members[place]) if shape else None,
-                "front_share": float(shape.shares[place]) if shape else None,
+                "on_front": bool(shape.members[shown.index(place)]) if shape and place in shown else None,
+                "front_share": float(shape.shares[shown.index(place)]) if shape and place in shown else None,
             }
         )
     return {"sweep": dict(point), "rows": rows, "front_volume": shape.volume if shape else None}

@@ -13,6 +13,9 @@ from corrgrpo_train.weighting.hypervolume import hypervolume
 MARGIN = 0.1
 """By this share of a component's range the reference point lies below its worst value."""
 RESAMPLES = 1000
+MOST_POINTS = 12
+"""Of a front in more than `FEW_COMPONENTS`, whose volume is computed: the time doubles with each."""
+FEW_COMPONENTS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +27,15 @@ class Fronts:
         members: for each cell, whether its mean point is on the front.
         shares: share of resamples of the seeds in which it is.
         volumes: for each cell and seed, the share of the unit box that its point dominates, shape (C, S).
-        volume: what the mean points dominate together.
+        volume: what the mean points dominate together; None where it would take too long to
+            compute (many points in many components).
     """
 
     components: list[str]
     members: list[bool]
     shares: list[float]
     volumes: NDArray[np.float64]
-    volume: float
+    volume: float | None
 
 
 def fronts(cells: Sequence[Measured]) -> Fronts:
@@ -63,7 +67,7 @@ def fronts(cells: Sequence[Measured]) -> Fronts:
         members=on_front(means).tolist(),
         shares=on_front(drawn).mean(axis=0).tolist(),
         volumes=scaled.prod(axis=-1) if zero else np.zeros(final.shape[:2]),
-        volume=hypervolume(means.tolist(), zero) if zero else 0.0,
+        volume=_volume(means, zero),
     )
 
 
@@ -76,6 +80,13 @@ def on_front(points: NDArray[np.float64]) -> NDArray[np.bool_]:
     mine, other = points[..., :, None, :], points[..., None, :, :]
     dominated = (other >= mine).all(axis=-1) & (other > mine).any(axis=-1)
     return np.asarray(~dominated.any(axis=-1))
+
+
+def _volume(means: NDArray[np.float64], zero: list[float]) -> float | None:
+    front = means[on_front(means)]
+    if not zero:
+        return 0.0
+    return None if len(zero) > FEW_COMPONENTS and len(front) > MOST_POINTS else hypervolume(front.tolist(), zero)
 
 
 def _points(cells: Sequence[Measured], names: Sequence[str], which: str) -> NDArray[np.float64]:

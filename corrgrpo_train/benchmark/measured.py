@@ -1,8 +1,8 @@
 """`Measured`: what the runs of one cell gave, as curves over the steps, one line per seed."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -92,6 +92,30 @@ class Measured:
         }
         cell = Cell(data["method"], data["objective"], data["sweep"])
         return cls(cell, tuple(data["seeds"]), curves, data["weights"])
+
+
+def on_common_steps(cells: Sequence[Measured]) -> list[Measured]:
+    """The cells with every curve on the steps that all of them have; a curve that ends earlier than others is left out.
+
+    Values at different steps are no comparison: of a run that diverged, or whose last answers could not be scored, the
+    last number would be one from an earlier, perhaps better, time.
+    """
+    names = dict.fromkeys(name for cell in cells for name in cell.curves)
+    ends = {name: max(cell.curves[name].steps[-1] for cell in cells if name in cell.curves) for name in names}
+    whole = [{name: c for name, c in cell.curves.items() if c.steps[-1] == ends[name]} for cell in cells]
+    common = {
+        name: set[float].intersection(*(set(curves[name].steps) for curves in whole if name in curves))
+        for name in names
+    }
+    return [
+        replace(cell, curves={name: _on_steps(curve, common[name]) for name, curve in curves.items()})
+        for cell, curves in zip(cells, whole, strict=True)
+    ]
+
+
+def _on_steps(curve: Curve, steps: Collection[float]) -> Curve:
+    kept = [place for place, step in enumerate(curve.steps) if step in steps]
+    return Curve(tuple(curve.steps[place] for place in kept), curve.values[:, kept])
 
 
 Points = Sequence[tuple[float, float]]

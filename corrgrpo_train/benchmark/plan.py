@@ -3,18 +3,19 @@
 import copy
 import inspect
 import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_origin
 
 import gymnasium as gym
-import yaml
 
 from corrgrpo_envs.errors import shown, suggestion, unknown
 from corrgrpo_envs.registration import full_id
 from corrgrpo_train.config import field_types
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.plain_yaml import read_mapping
 
 BANDIT = "corrgrpo/CorrelatedBandit-v0"
 RESERVED = frozenset({"env", "method", "objective", "mode", "seed", "output", "resume"})
@@ -118,7 +119,7 @@ def parse_seeds(text: str) -> list[int]:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
         raise wrong from None
-    if not numbers or min(numbers) < 0 or ("," not in text and not 0 < numbers[0] <= 100_000):
+    if not numbers or min(numbers) < 0 or max(numbers) >= 2**63 or ("," not in text and not 0 < numbers[0] <= 100_000):
         raise wrong
     return numbers if "," in text else list(range(numbers[0]))
 
@@ -131,13 +132,17 @@ def parse_sweep(text: str) -> tuple[str, list[Any]]:
     """
     name, equals, listed = text.partition("=")
     try:
-        values = yaml.safe_load(f"[{listed}]")
-    except (yaml.YAMLError, ValueError, RecursionError):
+        values = read_mapping(f"values: [{listed}]", "sweep")["values"]
+        json.dumps(values)
+    except (UsageError, TypeError, ValueError, RecursionError):
         values = None
     if not name.strip() or not equals or not isinstance(values, list) or not values:
-        raise UsageError(f"sweep must be NAME=VALUE,VALUE,... not {shown(text)}: for example scale=1,2,5")
+        raise UsageError(
+            f"sweep must be NAME=VALUE,VALUE,... of JSON values, not {shown(text)}: for example scale=1,2,5"
+        )
+    values = [_number(value) for value in values]
     _check_distinct(f"the values of sweep {name.strip()!r}", values)
-    return name.strip().replace("-", "_"), [_number(value) for value in values]
+    return name.strip().replace("-", "_"), values
 
 
 def _number(value: Any) -> Any:
@@ -177,6 +182,8 @@ def swept(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, An
             merged[name] = value
         elif name == "scale" and full_id(merged["env"]) == BANDIT:
             count = merged.get("env_args", {}).get("components", 3)
+            if not isinstance(count, int) or count < 1:
+                raise UsageError(f"components must be a whole number of at least 1, not {shown(count)}")
             merged["env_args"] = {**merged.get("env_args", {}), "scales": [1.0] * (count - 1) + [value]}
         else:
             allowed = _arguments_of(merged["env"])

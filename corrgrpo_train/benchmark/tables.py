@@ -41,6 +41,17 @@ def notes(comparison: Mapping[str, Any]) -> str:
     ]
     if count < 6:
         lines.append(f"With {count} seeds no difference can reach {LEVEL:.0%}: intervals are Student's, and wide.")
+    missing = {
+        label_of(row, objectives_of(comparison)): None
+        for condition in comparison["conditions"]
+        for row in condition["rows"]
+        if "reward/final" not in row["values"]
+    }
+    if missing:
+        lines.append(
+            f"–: nothing was measured at the last step, for training diverged or nothing could be scored: "
+            f"{', '.join(missing)}. Such runs are not compared."
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -99,7 +110,8 @@ def _differences(comparison: Mapping[str, Any], condition: Mapping[str, Any], me
         if row["differences"]:
             found = [row["differences"].get(name) for name in measures]
             cells = ["–" if one is None else interval(one, star(one)) for one in found]
-            table.append([label_of(row, objectives), *cells, f"{row['differences']['reward/area']['p_holm']:.2g}"])
+            area = row["differences"].get("reward/area")
+            table.append([label_of(row, objectives), *cells, "–" if area is None else f"{area['p_holm']:.2g}"])
     return table
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from corrgrpo_train.checkpoint import latest_checkpoint
 from corrgrpo_train.config import Config, results_of, to_yaml
 from corrgrpo_train.config_checks import validate
 from corrgrpo_train.report.runs import Run, read_run
+from corrgrpo_train.run_lock import RunLock
+from corrgrpo_train.tracking import replace_file
 
 RESULT = "result.json"
 
@@ -28,6 +30,7 @@ START_SETTINGS = (
     "max_episode_tokens",
     "max_grad_norm",
     "token_budget",
+    "gradient_checkpointing",
     "shared_prompts",
     "autocast",
     "device",
@@ -116,25 +119,38 @@ def _prepare(job: Job) -> list[str]:
     settings = job.folder.parent / f"{job.folder.name}.yaml"
     settings.write_text(to_yaml(job.config), encoding="utf-8")
     words = [sys.executable, "-m", "corrgrpo_train", "--config", str(settings)]
-    if latest_checkpoint(job.folder) is not None:
-        return [*words, "--resume"]
-    if job.folder.exists():
+    if not job.folder.exists():
+        return words
+    # A run outlives a comparison that was killed: what it still writes is not touched.
+    lock = RunLock(job.folder)
+    try:
+        if latest_checkpoint(job.folder) is not None:
+            return [*words, "--resume"]
         shutil.rmtree(job.folder)  # ended before its first checkpoint: nothing in it is worth keeping
-    return words
+        return words
+    finally:
+        lock.close()
 
 
 def _finish(folder: Path, keep: bool) -> None:
     run = read_run(folder)
     data = {"curves": _curves(run), "weights": _weights(run)}
-    aside = folder / f"{RESULT}.tmp"
-    aside.write_text(json.dumps(data), encoding="utf-8")
-    aside.replace(folder / RESULT)
+    replace_file(folder / RESULT, json.dumps(data).encode())
     if not keep:
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def _is_done(folder: Path) -> bool:
-    return (folder / RESULT).is_file()
+    return _result(folder) is not None
+
+
+def _result(folder: Path) -> dict[str, Any] | None:
+    """What a finished run gave; None where it is not finished, or a crash has damaged the file."""
+    try:
+        saved = json.loads((folder / RESULT).read_bytes())
+        return {"curves": dict(saved["curves"]), "weights": dict(saved["weights"])}
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _curves(run: Run) -> dict[str, Points]:
@@ -162,6 +178,6 @@ def _weights(run: Run) -> dict[str, float]:
 
 
 def _measured(plan: Plan, place: int, jobs: Sequence[Job]) -> Measured:
-    saved: list[Mapping[str, Any]] = [json.loads((job.folder / RESULT).read_text(encoding="utf-8")) for job in jobs]
+    saved = [result for job in jobs if (result := _result(job.folder)) is not None]
     curves = stacked([one["curves"] for one in saved])
     return Measured(plan.cells[place], tuple(plan.seeds), curves, saved[0]["weights"])

@@ -84,6 +84,7 @@ def _group(step: int, task: str, names: Sequence[str], values: NDArray[np.float6
     scores = np.zeros_like(values)
     if varies.any():
         part = values[:, varies] - values[:, varies].mean(axis=0)
+        part /= np.abs(part).max(axis=0)  # the squares of large rewards would overflow
         scores[:, varies] = part / np.sqrt((part**2).sum(axis=0))
     correlations = {
         (names[i], names[j]): float(np.clip(scores[:, i] @ scores[:, j], -1, 1))

@@ -357,3 +357,15 @@ def test_a_run_with_an_adapter_continues_exactly_and_trains_nothing_else(tmp_pat
     trained, before = load_policy_model(str(folders[0])).model.state_dict(), build_tiny(3)[0].state_dict()
     changed = {name for name in before if not torch.equal(before[name], trained[name])}
     assert changed == {f"model.layers.{i}.self_attn.{part}_proj.weight" for i in range(4) for part in "qv"}
+
+
+def test_a_report_that_cannot_be_written_ends_no_run(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main([*SMALL, "--steps", "1", "--no-report", "--quiet", "--output", str(run)]) == 0
+    shutil.rmtree(run / "checkpoints" / "step_000001")
+    (run / "report.html").mkdir()
+    capsys.readouterr()
+    assert main(["--resume", "--output", str(run), "--report"]) == 0
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "the report was not drawn" in said
+    assert "Groups with a signal" in said

@@ -1,6 +1,8 @@
 """The command line on the policy of a few parameters: results, cache, own estimators, wrong input."""
 
+import dataclasses
 import json
+import math
 import sys
 
 import pytest
@@ -136,6 +138,10 @@ def test_objectives_are_compared_each_with_its_own_baseline(tmp_path):
         (["--env", "CorrelatedBandit-v0", "--group-size", "0"], "group_size must be"),
         (["--env", "CorrelatedBandit-v0", "--sweep", "scal=1,2"], "Did you mean 'scale"),
         (["--env", "CorrelatedBandit-v0", "--sweep", "scale=-1"], "a scale must be"),
+        (["--env", "CorrelatedBandit-v0", "--sweep", "noise=2020-01-01"], "of JSON values"),
+        (["--env", "CorrelatedBandit-v0", "--sweep", "noise=1e-1,0.1"], "name 0.1 twice"),
+        (["--env", "CorrelatedBandit-v0", "--sweep", "scale=1,2", "--env-args.components", "x"], "components must be"),
+        (["--env", "CorrelatedBandit-v0", "--seeds", f"1,{2**63}"], "seeds must be"),
         (["--env", "CorrelatedBandit-v0", "--jobs", "0"], "jobs must be at least 1"),
         (["--env", "CorrelatedBandit-v0", "--methods", "corrgrpo", "--baseline", "grpo"], "baseline 'grpo' is unknown"),
         (["--env", "CorrelatedBandit-v0", "--stepz", "3"], "there is no flag --stepz"),
@@ -166,6 +172,114 @@ def test_one_process_at_a_time_writes_a_folder(tmp_path, capsys):
         assert cli.main([*BANDIT, "--output", str(tmp_path)]) == 2
         other.stdin.close()
     assert "another process is writing" in capsys.readouterr().err
+
+
+EDITED = """
+from corrgrpo_train.advantages import register
+
+LEVEL = 2.0
+
+
+def level():
+    return LEVEL
+
+
+@register("leveled", per_group=True)
+def leveled(batch):
+    return level() * batch.centred_total
+"""
+
+
+@pytest.fixture
+def edited_module(tmp_path, monkeypatch):
+    path = tmp_path / "edited_estimators.py"
+    path.write_text(EDITED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def forget():
+        ESTIMATORS.pop("leveled", None)
+        sys.modules.pop("edited_estimators", None)
+
+    yield path, forget
+    forget()
+
+
+def test_a_method_that_fails_later_keeps_what_is_done(tmp_path, monkeypatch, capsys):
+    original = bandit_runs.train_bandit
+
+    def late(method, **arguments):
+        if method == "gdpo" and arguments["steps"] > 1:
+            raise KeyError("late")
+        return original(method, **arguments)
+
+    monkeypatch.setattr(bandit_runs, "train_bandit", late)
+    assert cli.main([*BANDIT, "--methods", "grpo,gdpo", "--output", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "gdpo grpo: KeyError: 'late'" in said
+    assert said.count("\n") == 1
+    assert len(list(tmp_path.glob("cells/*.json"))) == 1
+
+
+def test_a_policy_that_diverged_is_not_compared(tmp_path, monkeypatch, capsys):
+    original = bandit_runs.train_bandit
+
+    def diverging(method, **arguments):
+        run = original(method, **arguments)
+        if method == "dr_grpo":
+            curves = {name: getattr(run, name).clone() for name in ("components", "reward", "best_arm", "kl")}
+            for values in curves.values():
+                values[-1, 2:] = math.nan  # the last seed, at the last of the measurements after 0, 10 and 12 steps
+            run = dataclasses.replace(run, **curves)
+        return run
+
+    monkeypatch.setattr(bandit_runs, "train_bandit", diverging)
+    assert cli.main([*BANDIT, "--methods", "grpo,dr_grpo,gdpo", "--output", str(tmp_path)]) == 0
+    lost, other = (row(read(tmp_path), method) for method in ("dr_grpo", "gdpo"))
+    assert lost["values"] == lost["differences"] == {}
+    assert other["differences"]["reward/final"]["count"] == 3
+    assert "training diverged or nothing could be scored: dr_grpo." in capsys.readouterr().out
+
+
+def test_an_edit_beside_the_estimator_trains_again(tmp_path, edited_module, monkeypatch):
+    path, forget = edited_module
+    arguments = [*BANDIT, "--methods", "grpo,edited_estimators:leveled", "--output", str(tmp_path / "out")]
+    assert cli.main(arguments) == 0
+    first = row(read(tmp_path / "out"), "leveled")["values"]["reward/final"]["mean"]
+    path.write_text(EDITED.replace("LEVEL = 2.0", "LEVEL = 0.5  # less"))
+    forget()
+    trained = []
+    original = bandit_runs.train_cell
+    monkeypatch.setattr(bandit_runs, "train_cell", lambda one: trained.append(one.cell.method_name) or original(one))
+    assert cli.main(arguments) == 0
+    assert trained == ["leveled"]
+    assert row(read(tmp_path / "out"), "leveled")["values"]["reward/final"]["mean"] < first
+
+
+def test_damaged_results_are_made_again(tmp_path):
+    arguments = [*BANDIT, "--methods", "grpo,dr_grpo", "--output", str(tmp_path)]
+    assert cli.main(arguments) == 0
+    before = read(tmp_path)
+    for path, content in zip(sorted(tmp_path.glob("cells/*.json")), (b"", b'{"method": 1}'), strict=True):
+        path.write_bytes(content)
+    assert cli.main(arguments) == 0
+    assert read(tmp_path) == before
+
+
+def test_what_cannot_be_written_is_told_in_one_line(tmp_path, capsys):
+    (tmp_path / "comparison.json").mkdir()
+    arguments = [*BANDIT, "--methods", "grpo", "--output", str(tmp_path)]
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert "comparison.json cannot be written" in said
+    assert said.count("\n") == 1
+    cells = list(tmp_path.glob("cells/*.json"))
+    cells[0].unlink()
+    cells[0].mkdir()
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert "what is done is kept" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -97,3 +97,27 @@ def test_cells_of_tables():
     assert interval({"mean": 1.0, "low": None, "high": None}) == "1.00"
     assert interval(None) == "–"
     assert markdown([["a|b", "c"], ["1", "2"]]) == "| a/b | c |\n| --- | --- |\n| 1 | 2 |\n"
+
+
+def test_a_method_that_diverged_is_not_compared_at_an_earlier_step():
+    base = cell("a", [[0, 1, k] for k in range(8)])
+    other = cell("b", [[0, 2, k + 1.0] for k in range(8)])
+    lost = cell("c", [[0, 9] for _ in range(8)])  # nothing at the last step, and better than all before
+    comparison = compare([base, other, lost], "a")
+    rows = comparison["conditions"][0]["rows"]
+    assert rows[2]["values"] == rows[2]["differences"] == {}
+    assert rows[2]["on_front"] is rows[2]["front_share"] is None
+    alone = compare([base, other], "a")["conditions"][0]["rows"]
+    assert rows[:2] == alone, "no test, front or volume of the others depends on it"
+    text = text_tables(comparison)
+    assert "c       –" in text
+    assert "diverged or nothing could be scored: c." in text
+    json.dumps(comparison, allow_nan=False)
+
+
+def test_methods_are_compared_on_the_steps_that_all_measured():
+    base = cell("a", [[0, 4, 4]])
+    other = cell("b", [[0, 4, 4]])
+    curves = {name: Curve((0.0, 4.0), curve.values[:, ::2]) for name, curve in other.curves.items()}
+    comparison = compare([base, Measured(other.cell, other.seeds, curves, other.weights)], "a")
+    assert comparison["conditions"][0]["rows"][1]["differences"]["reward/area"]["mean"] == 0.0

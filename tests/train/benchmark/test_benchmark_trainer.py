@@ -2,13 +2,15 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
-from corrgrpo_train.benchmark import cli, processes
+from corrgrpo_train.benchmark import cli, processes, trainer_runs
 
 pytest.importorskip("scipy")
 pytest.importorskip("plotly")
@@ -93,6 +95,36 @@ def test_a_run_that_fails_is_told_with_its_last_words(tmp_path, monkeypatch, cap
 def _failing(folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     return ["sh", "-c", "echo 'corrgrpo_train: error: the machine is on fire' >&2; exit 2"]
+
+
+def test_a_run_that_outlived_its_comparison_is_left_alone(tmp_path, monkeypatch, capsys):
+    """A comparison that is killed leaves its runs going: the next one neither deletes nor resumes what they write."""
+    holder = (
+        "import sys, fcntl\nfile = open(sys.argv[1], 'a')\nfcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print('locked', flush=True)\nsys.stdin.read()\n"
+    )
+    one = [word.replace("corrgrpo,grpo", "grpo") for word in ARGUMENTS]
+    folders = []
+
+    def started(job):
+        folders.append(job.folder)
+        return _failing(job.folder.parent)
+
+    prepare = trainer_runs._prepare
+    monkeypatch.setattr(trainer_runs, "_prepare", started)
+    assert cli.main([*one, "--warm-start", "0", "--output", str(tmp_path)]) == 2
+    capsys.readouterr()
+    (folder,) = folders
+    (folder / "checkpoints" / ".tmp-step_000001").mkdir(parents=True)
+    monkeypatch.setattr(trainer_runs, "_prepare", prepare)
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(folder / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"locked\n"
+        assert cli.main([*one, "--warm-start", "0", "--output", str(tmp_path)]) == 2
+        other.stdin.close()
+    assert f"another process is writing {folder}" in capsys.readouterr().err
+    assert (folder / "checkpoints" / ".tmp-step_000001").is_dir()
 
 
 def test_wrong_settings_start_nothing(tmp_path, capsys):
