@@ -184,12 +184,8 @@ class Sandbox:
     def close(self) -> None:
         """End the workers that are idle; those in use end when they have answered."""
         with self._lock:
-            idle = list(self._idle)
-            self._idle.clear()
-            self._started -= len(idle)
             self._generation += 1
-        for worker in idle:
-            worker.close()
+        self._drop_idle()
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -212,6 +208,7 @@ class Sandbox:
                 report = worker.request(job)
             except WorkerLostError as error:
                 self._drop(worker)
+                self._drop_idle()  # what ended this one may have ended them too, and they would use up the second try
                 report = _lost(error)
                 continue
             except BaseException:  # an interrupt in the middle: the stream is out of step
@@ -272,11 +269,16 @@ class Sandbox:
 
     def _drop(self, worker: Worker) -> None:
         with self._free:
-            generation = self._workers.pop(worker, None)
-            if generation == self._generation:
+            if self._workers.pop(worker, None) is not None:  # else a fork came between: it is the parent's
                 self._started -= 1
             self._free.notify()
         worker.close()
+
+    def _drop_idle(self) -> None:
+        with self._free:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            self._drop(worker)
 
     def _cores_in_turn(self) -> list[int]:
         """The cores of this process, another one first each time."""

@@ -62,12 +62,50 @@ def test_a_killed_worker_is_replaced(own: Sandbox, place: int) -> None:
     assert gone(pids)
 
 
+SPINS = "import time\ndef f(x):\n    end = time.process_time() + 0.3\n    while time.process_time() < end: pass\n    return 2 * x"
+
+
+def busy(sandbox: Sandbox, threads: int) -> list[threading.Thread]:
+    """Threads that judge a program each, which takes a while; all have begun."""
+    judging = [threading.Thread(target=sandbox.judge, args=(SPINS, CHECK, LIMITS)) for _ in range(threads)]
+    for thread in judging:
+        thread.start()
+    end = time.monotonic() + 20
+    while len(sandbox._workers) - len(sandbox._idle) < threads and time.monotonic() < end:
+        time.sleep(0.005)
+    return judging
+
+
+def test_all_workers_killed_while_idle_are_replaced() -> None:
+    """Each of them would use up a try, were it taken."""
+    sandbox = Sandbox("embedded", workers=3)
+    for thread in busy(sandbox, 3):
+        thread.join(60)
+    assert len(sandbox._idle) == 3
+    for worker in list(sandbox._workers):
+        os.kill(worker._link._process.pid, signal.SIGKILL)
+    assert sandbox.judge(GOOD, CHECK, LIMITS).passed
+    assert len(sandbox._idle) == sandbox._started == 1
+    sandbox.close()
+
+
+def test_closing_while_workers_are_in_use_gives_their_places_back() -> None:
+    sandbox = Sandbox("embedded", workers=2)
+    for _ in range(2):
+        judging = busy(sandbox, 2)
+        sandbox.close()
+        for thread in judging:
+            thread.join(60)
+        assert (sandbox._started, sandbox._idle) == (0, [])
+    assert sandbox.judge(GOOD, CHECK, LIMITS).passed
+    sandbox.close()
+
+
 @pytest.mark.parametrize("place", [0, -1, -2, -3])
 def test_killed_in_the_middle_no_verdict_is_wrong(own: Sandbox, place: int) -> None:
     """Some process of the worker is killed while a program runs: a new worker gives the verdict."""
-    spins = "import time\ndef f(x):\n    end = time.process_time() + 0.3\n    while time.process_time() < end: pass\n    return 2 * x"
     verdicts = []
-    thread = threading.Thread(target=lambda: verdicts.append(own.judge(spins, CHECK, LIMITS)))
+    thread = threading.Thread(target=lambda: verdicts.append(own.judge(SPINS, CHECK, LIMITS)))
     before = worker_processes(own)
     thread.start()
     end = time.monotonic() + 10

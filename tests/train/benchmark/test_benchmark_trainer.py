@@ -43,12 +43,12 @@ def test_a_comparison_of_models_is_interrupted_and_goes_on(tmp_path, monkeypatch
         waited(seconds)
         rows = [line for text in metrics(broken).values() for line in text.splitlines()]
         if any(json.loads(line)["step"] >= 2 for line in rows):
+            monkeypatch.setattr(processes.time, "sleep", waited)  # once: the wait for the run's end sleeps as well
             raise KeyboardInterrupt
 
     monkeypatch.setattr(processes.time, "sleep", until_a_step)
     assert cli.main([*one, "--output", str(broken)]) == 130
     assert not list(broken.glob("runs/*/result.json"))
-    monkeypatch.setattr(processes.time, "sleep", waited)
     assert cli.main([*one, "--output", str(broken)]) == 0
     # The same bit for bit, and the one that was cut off did not begin again.
     assert len(metrics(whole)) == 2
