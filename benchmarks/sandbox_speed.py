@@ -219,16 +219,19 @@ def _tree_seconds() -> float:
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     ticks = 0
     for pid in _descendants(os.getpid()):
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += sum(map(int, fields[11:15]))
+        with contextlib.suppress(OSError):  # it has ended: its parent's children count it
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += sum(map(int, fields[11:15]))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _descendants(pid: int) -> list[int]:
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_descendants(int(child))]
+    with contextlib.suppress(OSError):  # processes and threads end while they are listed
+        for task in list(Path(f"/proc/{pid}/task").iterdir()):
+            with contextlib.suppress(OSError):
+                children = (task / "children").read_text().split()
+                found += [number for child in children for number in (int(child), *_descendants(int(child)))]
     return found
 
 
