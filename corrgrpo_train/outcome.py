@@ -37,7 +37,10 @@ def outcome(run_dir: Path) -> list[str]:
 
 
 def sign_test(better: int, worse: int) -> float:
-    """Two-sided probability of a split at least as uneven, if either were as likely."""
+    """Two-sided probability of a split at least as uneven, if either were as likely.
+
+    On pass or fail of the same tasks: McNemar's exact test.
+    """
     count = better + worse
     tail = sum(math.comb(count, k) for k in range(min(better, worse) + 1)) / (1 << count)
     return min(1.0, 2 * tail)

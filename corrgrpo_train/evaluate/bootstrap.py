@@ -87,13 +87,6 @@ def sign_flip(values: Clustered, seed: int = 0) -> float:
     return as_far / (RESAMPLES + 1)
 
 
-def sign_test(better: int, worse: int) -> float:
-    """The exact two-sided p value of so many differences in either direction: McNemar's test on pass or fail."""
-    count = better + worse
-    tail = sum(math.comb(count, number) for number in range(min(better, worse) + 1))
-    return min(1.0, 2 * tail / 2**count) if count else 1.0
-
-
 def means_by_task(values: Sequence[tuple[str, float]]) -> Mapping[str, float]:
     """The mean of each task's values."""
     found: dict[str, list[float]] = {}

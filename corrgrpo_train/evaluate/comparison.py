@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.evaluate.benchmarks import Value, benchmark_of, plain_values
-from corrgrpo_train.evaluate.bootstrap import clustered, interval, means_by_task, sign_flip, sign_test
+from corrgrpo_train.evaluate.bootstrap import clustered, interval, means_by_task, sign_flip
 from corrgrpo_train.evaluate.results import EnvironmentResult, Result
+from corrgrpo_train.outcome import sign_test
 
 
 @dataclass(frozen=True, slots=True)

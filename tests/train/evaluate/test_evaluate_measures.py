@@ -9,11 +9,12 @@ import scipy.stats
 
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.evaluate.benchmarks import BENCHMARKS
-from corrgrpo_train.evaluate.bootstrap import clustered, interval, sign_flip, sign_test
+from corrgrpo_train.evaluate.bootstrap import clustered, interval, sign_flip
 from corrgrpo_train.evaluate.comparison import compared
 from corrgrpo_train.evaluate.results import EnvironmentResult, Result
 from corrgrpo_train.evaluate.sample import Sample, read_sample
 from corrgrpo_train.evaluate.summary import aggregates, summarised
+from corrgrpo_train.outcome import sign_test
 
 
 def sample(environment, task, components, *, number=0, metrics=None, status="ok", error=None):
