@@ -19,7 +19,7 @@ def register(name: str) -> Callable[[R], R]:
     Its constructor's parameters are the rule's options: keyword-only, of JSON values.
 
     Raises:
-        ValueError: if the name is taken or is not an identifier.
+        ValueError: if the name is taken or is not an identifier, or (on decorating) if the class has no `weights`.
     """
     if not name.isidentifier():
         raise ValueError(f"a weighting's name must be a Python identifier, not {name!r}")
@@ -27,6 +27,10 @@ def register(name: str) -> Callable[[R], R]:
         raise ValueError(f"weighting {name!r} is already registered; choose another name")
 
     def add(rule: R) -> R:
+        if inspect.isabstract(rule):
+            raise ValueError(
+                f"weighting {name!r} lacks {', '.join(sorted(rule.__abstractmethods__))}, which it must give"
+            )
         WEIGHTINGS[name] = rule
         return rule
 

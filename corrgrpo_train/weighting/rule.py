@@ -1,6 +1,7 @@
 """What a weighting rule is, and what it is shown."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -29,7 +30,7 @@ class Rollout:
     products: Callable[[tuple[int, int] | None], Mapping[str, float]]
 
 
-class Rule:
+class Rule(ABC):
     """A rule: its options, and pure functions from state to weights and from state to state.
 
     Only `weights` must be given. `needs_validation` and `needs_gradients` say what a run must offer.
@@ -47,9 +48,9 @@ class Rule:
         """The state before anything was seen. Later ones have the same keys."""
         return {}
 
+    @abstractmethod
     def weights(self, state: State, base: Mapping[str, float], step: int) -> Weights:
         """The effective weights of a step (1, 2, …), for the names of `base`."""
-        raise NotImplementedError
 
     def after_rollout(self, state: State, rollout: Rollout) -> State:
         """The state after a training step's rollout."""

@@ -12,6 +12,7 @@ import zlib
 import gymnasium as gym
 import pytest
 from spoiled import spoiled
+from stages import step
 
 import corrgrpo_envs  # noqa: F401
 from corrgrpo_envs.code.livecodebench_rows import RELEASES
@@ -64,14 +65,6 @@ def make(tmp_path):
 
 def fenced(code):
     return f"Thus:\n```python\n{code}\n```\n"
-
-
-def step(env, task_id, answer):
-    env.reset(options={"task_id": task_id})
-    _, reward, *_, info = env.step(answer)
-    assert reward == info["reward_components"]["correctness"]
-    found = info["reward_components"]
-    return "".join(str(int(found[name])) for name in ("format", "syntax", "runtime", "correctness")), info["status"]
 
 
 SUM = "print(sum(map(int, input().split())))"

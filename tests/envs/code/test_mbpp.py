@@ -7,6 +7,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 from spoiled import spoiled
+from stages import step
 
 import corrgrpo_envs  # noqa: F401
 from corrgrpo_envs.code.mbpp import exercises
@@ -60,14 +61,6 @@ def make(tmp_path):
         return gym.make("corrgrpo/MBPP-v0", dataset=str(file), **options)
 
     return made
-
-
-def step(env, task_id, answer):
-    env.reset(options={"task_id": task_id})
-    _, reward, *_, info = env.step(answer)
-    assert reward == info["reward_components"]["correctness"]
-    found = info["reward_components"]
-    return "".join(str(int(found[name])) for name in ("format", "syntax", "runtime", "correctness")), info["status"]
 
 
 @pytest.mark.parametrize("task_id", FULL)

@@ -55,11 +55,8 @@ def whole(folder, **changed):
     return OmegaConf.merge(defaults(), verl_settings(Config(model=str(folder), **changed)))
 
 
-def run(tiny_folder, answers, row, *, sampling=SAMPLING, **changed):
-    """Run one episode and return verl's output and the server."""
-    folder, tokenizer = tiny_folder
-    config, server = whole(folder, **changed), StubServer(answers)
-    loop = EnvironmentAgentLoop(
+def loop_of(config, server, tokenizer):
+    return EnvironmentAgentLoop(
         trainer_config=DictConfigWrap(config),
         server_manager=server,
         tokenizer=tokenizer,
@@ -68,6 +65,13 @@ def run(tiny_folder, answers, row, *, sampling=SAMPLING, **changed):
         data_config=DictConfigWrap(config.data),
         hf_model_type="llama",
     )
+
+
+def run(tiny_folder, answers, row, *, sampling=SAMPLING, **changed):
+    """Run one episode and return verl's output and the server."""
+    folder, tokenizer = tiny_folder
+    config, server = whole(folder, **changed), StubServer(answers)
+    loop = loop_of(config, server, tokenizer)
     row = {"task_id": None, "start_seed": 0, "split": "train", "global_steps": 5, "uid": "u", "session_id": 0, **row}
     return asyncio.run(loop.run(dict(sampling), **row)), server
 
@@ -324,15 +328,7 @@ def test_without_log_probabilities_and_with_a_broken_turn(tiny_folder):
 def test_many_episodes_at_once_do_not_mix(tiny_folder):
     folder, tokenizer = tiny_folder
     config, server = whole(folder, env="rollout/Toy-v0", env_args={"turns": 2}), StubServer(Letters(tokenizer, "ef"))
-    loop = EnvironmentAgentLoop(
-        trainer_config=DictConfigWrap(config),
-        server_manager=server,
-        tokenizer=tokenizer,
-        processor=None,
-        dataset_cls=TaskDataset,
-        data_config=DictConfigWrap(config.data),
-        hf_model_type="llama",
-    )
+    loop = loop_of(config, server, tokenizer)
 
     async def many():
         rows = [{"task_id": f"toy-{i % 3}", "start_seed": i, "split": "train"} for i in range(12)]

@@ -259,3 +259,13 @@ def test_a_rule_of_ones_own():
             register("halved_test_only")
     finally:
         del WEIGHTINGS["halved_test_only"]
+
+
+def test_a_rule_without_weights_is_refused_when_it_is_registered():
+    with pytest.raises(ValueError, match="weighting 'empty_test_only' lacks weights"):
+
+        @register("empty_test_only")
+        class Empty(Rule):
+            pass
+
+    assert "empty_test_only" not in WEIGHTINGS
