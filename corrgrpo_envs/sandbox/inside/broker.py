@@ -54,6 +54,7 @@ class Broker:
                 job = json.loads(self._stream.receive())
             except ClosedError:
                 os._exit(0)
+            self._crew.begin()
             try:
                 report = self._actions[job["op"]](job)
             except LostError as error:
@@ -161,6 +162,7 @@ class Broker:
             return {"sides": sides, "rounds": [], "why": "the test called the two programs differently"}
         if any(b'{"o":' in request for request, _ in traces[0]):
             return {"sides": sides, "rounds": [], "why": "the test passes objects of the program's own classes"}
+        self._crew.spread()
         rounds, why = timing.rounds(self._crew, job, traces[0], traces[1])
         return {"sides": sides, "rounds": rounds, "why": why}
 
@@ -225,7 +227,8 @@ def main(options: dict[str, Any]) -> None:
     processes = namespaces.enter() if private else _processes()
     prctl(PR_SET_DUMPABLE, 0)  # its memory, and the zygote's, are for nobody of the same user
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         ours.close()
         os.dup2(null, 0)  # no child and no hand-over may find the caller's stream there
         os.dup2(null, 1)
@@ -250,4 +253,4 @@ def main(options: dict[str, Any]) -> None:
     if not hello:
         os._exit(1)
     stream.send(hello)
-    Broker(stream, Crew(ours, stream, held=json.loads(hello)["seccomp"])).serve()
+    Broker(stream, Crew(ours, child, stream, held=json.loads(hello)["seccomp"])).serve()

@@ -5,7 +5,7 @@ import select
 import socket
 from typing import Any
 
-from . import orders
+from . import cores, orders
 from .frames import Channel, ClosedError, TooLongError
 
 _REPORT = 1 << 16
@@ -30,19 +30,30 @@ class Crew:
 
     Args:
         control: the socket to the zygote.
+        zygote: its process.
         stream: the caller's stream; when it ends, so does this process, and the children with it. While a request
             is being done, an empty frame now and then says that it is.
         held: whether the children's system calls are filtered.
     """
 
-    def __init__(self, control: socket.socket, stream: Channel, *, held: bool) -> None:
+    def __init__(self, control: socket.socket, zygote: int, stream: Channel, *, held: bool) -> None:
         self._control = control
+        self._zygote = zygote
         self._stream = stream
         self._held = held
         self._next = 0
         self._group = 1
         self._children: dict[int, Child] = {}
         self._staying: set[Child] = set()
+
+    def begin(self) -> None:
+        """A request begins: zygote, children and this process share a core."""
+        cores.gather((self._zygote, *(child.pid for child in self._staying)))
+
+    def spread(self) -> None:
+        """What comes now is timed: nothing but what is timed needs a core of its own."""
+        for process in (0, self._zygote):
+            cores.release(process)
 
     def start(
         self, role: str, descriptors: list[int], limits: dict[str, Any], core: int | None = None, *, stays: bool = False
@@ -134,6 +145,7 @@ class Crew:
             if child not in self._staying:
                 self.stop(child)
         self._group += 1
+        cores.release()  # so that the next request begins where there is room
 
     def _tell(self, order: bytes) -> None:
         try:

@@ -15,7 +15,6 @@ from .syscalls import PR_SET_SECCOMP, prepared_prctl
 
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _AUDIT_ARCH_X86_64 = 0xC000003E
-_X32_BIT = 0x40000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 # fmt: off
@@ -83,11 +82,6 @@ def _argument(index: int, *, high: bool = False) -> bytes:
     return _step(_LOAD, 0, 0, 16 + 8 * index + (4 if high else 0))
 
 
-def _rule(number: int, *body: bytes) -> list[bytes]:
-    """Instructions for one call; the body ends in a return, so that what follows still sees the number."""
-    return [_step(_EQUAL, 0, len(body), number), *body]
-
-
 def _one_of(index: int, values: tuple[int, ...]) -> list[bytes]:
     steps = [_argument(index)]
     for value in values:
@@ -96,26 +90,46 @@ def _one_of(index: int, values: tuple[int, ...]) -> list[bytes]:
 
 
 def _instructions(*, threads: bool, also: tuple[int, ...]) -> list[bytes]:
-    steps = [
+    return [
         _step(_LOAD, 0, 0, 4),
         _step(_EQUAL, 1, 0, _AUDIT_ARCH_X86_64),
         _end(_KILL),
         _step(_LOAD, 0, 0, 0),
-        _step(_AT_LEAST, 0, 1, _X32_BIT),
-        _DENY,
+        *_search(_borders(_rules(threads=threads, also=also))),
     ]
-    for number in (*_FREE, *also):
-        steps += _rule(number, _PASS)
+
+
+def _rules(*, threads: bool, also: tuple[int, ...]) -> dict[int, list[bytes]]:
+    """What is done about each call that is not simply denied, by number; each ends in a return."""
+    rules = {number: [_PASS] for number in (*_FREE, *also)}
     for number, flags in ((_OPEN, 1), (_OPENAT, 2)):
-        steps += _rule(number, _argument(flags), _step(_ANY_BIT, 0, 1, _WRITING), _DENY, _PASS)
-    steps += _rule(_FCNTL_CALL, *_one_of(1, _FCNTL))
-    steps += _rule(_IOCTL_CALL, *_one_of(1, _IOCTL))
+        rules[number] = [_argument(flags), _step(_ANY_BIT, 0, 1, _WRITING), _DENY, _PASS]
+    rules[_FCNTL_CALL] = _one_of(1, _FCNTL)
+    rules[_IOCTL_CALL] = _one_of(1, _IOCTL)
     # The C library falls back from clone3, whose flags a filter can't see, to clone.
-    steps += _rule(_CLONE3, _end(_ERRNO | errno.ENOSYS))
+    rules[_CLONE3] = [_end(_ERRNO | errno.ENOSYS)]
     if threads:
-        steps += _rule(_CLONE, _argument(0), _step(_ANY_BIT, 1, 0, _CLONE_THREAD), _DENY, _PASS)
+        rules[_CLONE] = [_argument(0), _step(_ANY_BIT, 1, 0, _CLONE_THREAD), _DENY, _PASS]
     # prlimit64 only to read one's own limits: process 0, no new value.
     reading = [_argument(0), _step(_EQUAL, 0, 5, 0), _argument(2), _step(_EQUAL, 0, 3, 0)]
-    reading += [_argument(2, high=True), _step(_EQUAL, 0, 1, 0), _PASS, _DENY]
-    steps += _rule(_PRLIMIT, *reading)
-    return [*steps, _DENY]
+    rules[_PRLIMIT] = [*reading, _argument(2, high=True), _step(_EQUAL, 0, 1, 0), _PASS, _DENY]
+    return rules
+
+
+def _borders(rules: dict[int, list[bytes]]) -> list[tuple[int, list[bytes]]]:
+    """The numbers at which what is done changes, rising from 0; from the last on (x32 calls too) all is denied."""
+    found = [(0, rules.get(0, [_DENY]))]
+    for number in range(1, max(rules) + 2):
+        rule = rules.get(number, [_DENY])
+        if rule != found[-1][1]:
+            found.append((number, rule))
+    return found
+
+
+def _search(borders: list[tuple[int, list[bytes]]]) -> list[bytes]:
+    """A binary search for the number: the kernel walks the filter for every call there is each time it is installed."""
+    if len(borders) == 1:
+        return borders[0][1]
+    middle = len(borders) // 2
+    below, above = _search(borders[:middle]), _search(borders[middle:])
+    return [_step(_AT_LEAST, len(below), 0, borders[middle][0]), *below, *above]

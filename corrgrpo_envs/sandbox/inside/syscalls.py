@@ -82,6 +82,13 @@ def keeping_capabilities(bits: int) -> Prepared:
     return Prepared("capset", _libc.capset, header, data)
 
 
+def current_core() -> int | None:
+    """The number of the core that this process runs on, or None where the C library can't say."""
+    asked = getattr(_libc, "sched_getcpu", None)
+    core = -1 if asked is None else int(asked())
+    return None if core < 0 else core
+
+
 def unshare(flags: int) -> None:
     """Leave namespaces.
 

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from . import candidate, judge, orders
+from . import candidate, cores, judge, orders
 from .layers import CANDIDATE, JUDGE, Layers, Limits
 from .syscalls import release_free_memory
 
@@ -36,14 +36,18 @@ _WARM = (
 
 
 class _Child:
-    """A child that runs, and what it may still use; `due` is when its clocks are to be looked at next."""
+    """A child that runs, and what it may still use.
+
+    `due` is when its clocks are to be looked at next; `gathered`, whether it shares the core of its request.
+    """
 
     __slots__ = (
-        *("base", "cpu", "deadline", "due", "group", "name", "pid", "process", "ready", "reason", "started", "waits"),
+        *("base", "cpu", "deadline", "due", "gathered", "group", "name", "pid", "process", "ready", "reason"),
+        *("started", "waits"),
     )
 
-    def __init__(self, name: int, group: int, pid: int, ready: int, cpu: float, wall: float) -> None:
-        self.name, self.group, self.pid = name, group, pid
+    def __init__(self, name: int, group: int, pid: int, ready: int, cpu: float, wall: float, *, gathered: bool) -> None:
+        self.name, self.group, self.pid, self.gathered = name, group, pid, gathered
         self.process = os.pidfd_open(pid)
         self.ready = ready  # a pipe on which it says that all layers are on
         self.reason = 0
@@ -52,7 +56,12 @@ class _Child:
         self.waits = -1  # its file about that, once it was needed; for a child of one thread that stays
         self.started = time.monotonic()
         self.deadline = self.started + wall
-        self.due = self.started + min(cpu, wall)  # CPU time grows at most as fast as a core's wall time
+        self.look_soon(cpu, wall)
+
+    def look_soon(self, cpu: float, wall: float) -> None:
+        """Set `due` at the start of a request that allows so many seconds."""
+        patience = cores.PATIENCE if self.gathered else wall
+        self.due = self.started + min(cpu, wall, patience)  # CPU time grows at most as fast as a core's wall time
 
 
 def clock(pid: int) -> float:
@@ -132,8 +141,8 @@ class Zygote:
         if pid < 0:
             os.close(ready)
             return
-        _, number, group, _, _, _, cpu, wall = orders.start.unpack(message)
-        child = _Child(number, group, pid, ready, cpu, wall)
+        _, number, group, _, core, _, cpu, wall = orders.start.unpack(message)
+        child = _Child(number, group, pid, ready, cpu, wall, gathered=core < 0)
         self._children[child.process] = child
         self._poll.register(child.process, select.POLLIN)
         self._report(orders.started.pack(orders.STARTED, number, pid))
@@ -147,7 +156,8 @@ class Zygote:
                 child.cpu = clock(child.pid) + cpu
                 child.started = time.monotonic()
                 child.deadline = child.started + wall
-                child.due = child.started + min(cpu, wall)
+                child.gathered = True
+                child.look_soon(cpu, wall)
 
     def _patience(self) -> float | None:
         """Milliseconds until the next look at a clock."""
@@ -163,6 +173,9 @@ class Zygote:
         for child in self._children.values():
             if now < child.due:
                 continue
+            if child.gathered:
+                child.gathered = False
+                cores.release(child.pid)
             left = child.cpu - clock(child.pid)
             patience = child.deadline + self._starved(child) - now
             if not child.reason and (left <= 0 or patience <= 0):
