@@ -1,5 +1,6 @@
 """Processes of workers, from the process file system, and files of programs."""
 
+import math
 import os
 import time
 from pathlib import Path
@@ -31,13 +32,22 @@ def worker_processes(sandbox: Sandbox) -> list[int]:
     if sandbox.isolation().host == "docker":
         return [pid for link in links for pid in _contained(link._container)]
     pids = [link._process.pid for link in links]
-    return [pid for top in pids for pid in (top, *children(top))]
+    return [pid for top in pids for pid in (top, *sorted(children(top), key=_age))]
 
 
 def _contained(container: Any) -> list[int]:
     listed = container.top(ps_args="-eo pid")
     place = listed["Titles"].index("PID")
-    return sorted(int(row[place]) for row in listed["Processes"])
+    return sorted((int(row[place]) for row in listed["Processes"]), key=_age)
+
+
+def _age(pid: int) -> tuple[float, int]:
+    """Sorts the oldest process first; numbers alone do not, for they begin anew at their end."""
+    try:
+        started = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+    except OSError:
+        return math.inf, pid
+    return started, pid
 
 
 def lasting(sandbox: Sandbox) -> int:
