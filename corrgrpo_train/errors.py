@@ -29,6 +29,11 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0][:500] if text else type(error).__name__
 
 
+def missing_package(error: ModuleNotFoundError, extra: str) -> str:
+    """What to install where a package is missing; `extra` of this package brings it."""
+    return f"this needs {error.name}, which is not installed: pip install 'corrgrpo[{extra}]'"
+
+
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
     """End a command with one line and status 2 where what it imports is not installed.
@@ -41,5 +46,5 @@ def needs_extra(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if not error.name or error.name.partition(".")[0] in ("corrgrpo_train", "corrgrpo_envs", "envs_assets"):
             raise
-        sys.stderr.write(f"error: this needs {error.name}, which is not installed: pip install 'corrgrpo[{extra}]'\n")
+        sys.stderr.write(f"error: {missing_package(error, extra)}\n")
         raise SystemExit(2) from None

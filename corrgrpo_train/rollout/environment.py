@@ -113,6 +113,11 @@ def parameters_of(full: str) -> tuple[str, ...] | None:
     return tuple(parameters)
 
 
+def arguments_for(arguments: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """Constructor arguments for a split; training's are as given, for not every environment knows splits."""
+    return dict(arguments) if split == "train" else {**arguments, "split": split}
+
+
 def told(error: BaseException) -> str:
     """An error of an environment in one line: its type and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error)}"

@@ -9,10 +9,12 @@
 TRL comes with the extra `trl`; it is imported with this package, which takes a while.
 """
 
+from corrgrpo_train.errors import missing_package
+
 try:
     import trl as _trl
-except ImportError as error:
-    raise ImportError("the TRL integration needs TRL: pip install 'corrgrpo[train,trl]'") from error
+except ModuleNotFoundError as error:
+    raise ImportError(missing_package(error, "train,trl")) from error
 
 from corrgrpo_train.integrations.trl.contract import check_version
 

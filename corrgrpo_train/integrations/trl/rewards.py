@@ -32,11 +32,12 @@ class OnceScored:
             self._episodes = self._score(completions=completions, **columns)
             self._batch = completions
             if log_metric is not None:
-                for name, value in summary(self._episodes).items():
+                measured = summary(self._episodes)
+                for name, value in measured.items():
                     if name.startswith("metrics/") and not math.isnan(value):
                         log_metric(name, value)
-                failed = sum(episode.error is not None for episode in self._episodes)
-                log_metric("episodes/failed", float(failed))
+                # TRL makes the mean over processes of it.
+                log_metric("episodes/failed", measured["failed"])
         return self._episodes
 
 

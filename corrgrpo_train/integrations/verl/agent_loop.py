@@ -16,6 +16,7 @@ from corrgrpo_train.config import Config
 from corrgrpo_train.engines import Completion
 from corrgrpo_train.integrations.verl.episode_output import EpisodeNotes, output_of
 from corrgrpo_train.integrations.verl.names import AGENT_LOOP
+from corrgrpo_train.rollout import environment
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import Episode, TokenSequence
@@ -153,8 +154,8 @@ def completion_of(output: Any, chat: Chat) -> Completion:
 
 
 def arguments_for(settings: Config, split: str) -> dict[str, Any]:
-    """The environment's constructor arguments; training's are as given, for not every environment knows splits."""
-    return settings.env_arguments if split == "train" else {**settings.env_arguments, "split": split}
+    """The environment's constructor arguments for a split."""
+    return environment.arguments_for(settings.env_arguments, split)
 
 
 def component_names(runner: EpisodeRunner) -> tuple[str, ...]:
