@@ -301,7 +301,12 @@ class Trainer:
         self.had_signal, self.validations = state["had_signal"], state["validations"]
         if self.config.kl_coefficient:
             restore_reference(self.policy, self.config.run_dir)
-        self.console.note(f"continuing after step {self.checkpoint.step}")
+        left = self.config.steps - self.checkpoint.step
+        self.console.note(
+            f"continuing after step {self.checkpoint.step}"
+            if left > 0
+            else f"all {self.config.steps} steps were done before; a larger --steps goes on"
+        )
         return self.checkpoint.step
 
     def _tracker(self) -> Tracker | NoTracker:
