@@ -5,32 +5,36 @@ from typing import Any
 
 import transfer_queue
 from omegaconf import DictConfig, OmegaConf, open_dict
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from corrgrpo_train.advantages import ESTIMATORS
+from corrgrpo_train.errors import UsageError
 from corrgrpo_train.integrations.verl.components import COMPONENTS, WEIGHTS, BatchComponents
+from corrgrpo_train.integrations.verl.dataset import TaskDataset
 from corrgrpo_train.integrations.verl.estimators import register_estimators, registered
 from corrgrpo_train.integrations.verl.names import TRAINER
+from corrgrpo_train.integrations.verl.scored_groups import ScoredGroups
 from corrgrpo_train.measures import flat_diagnostics
 
 
 class ComponentTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
     """`trainer.v1.trainer_mode=corrgrpo`.
 
-    Only the step from rewards to advantages differs from verl's: the components, which verl keeps with every sequence,
-    are fetched and held ready for the estimator.
+    What differs from verl's is the step from rewards to advantages, where the components, which verl keeps with every
+    sequence, are fetched and held ready for the estimator; and which groups dynamic sampling replaces.
     """
 
     def __init__(self, config: DictConfig) -> None:
         """Check that the settings mean what they seem to.
 
         Raises:
-            ValueError: if a part of the reward would not reach the estimator.
+            UsageError: if a part of the reward would not reach the estimator.
         """
         register_estimators()  # those too that another module has added since
         if config.algorithm.adv_estimator in registered() and config.algorithm.use_kl_in_reward:
-            raise ValueError(
+            raise UsageError(
                 "algorithm.use_kl_in_reward changes a reward that estimators of components do not read: set it to "
                 "False and use actor_rollout_ref.actor.use_kl_loss"
             )
@@ -38,6 +42,24 @@ class ComponentTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no typ
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        """verl's, but dynamic sampling looks at scored episodes alone; a sampler of the user's own stays."""
+        buffer = super()._build_replay_buffer()
+        return ScoredGroups.like(buffer) if type(buffer) is ReplayBuffer else buffer
+
+    def _init_dataloader(self) -> None:
+        """Read the data, and tell either set of tasks what it is for.
+
+        Raises:
+            UsageError: if the training set has fewer tasks than a step.
+        """
+        super()._init_dataloader()
+        for data, validation in ((self.train_dataset, False), (self.val_dataset, True)):
+            if isinstance(data, TaskDataset):
+                data.validation = validation
+        if isinstance(self.train_dataset, TaskDataset):
+            self.train_dataset.check_batch(int(self.config.data.train_batch_size))
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Fetch the components of the batch's sequences and let verl call the estimator."""
@@ -70,7 +92,7 @@ def batch_components(
     """The components of a batch's rows.
 
     Rows with which verl fills a batch up are copies of a real one, extra fields included: they must not enter the
-    statistics of a batch.
+    statistics of a batch, the count of those that were not scored included.
 
     Raises:
         ValueError: if a row has no components: it is not from our agent loop.
