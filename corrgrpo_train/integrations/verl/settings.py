@@ -87,7 +87,8 @@ def _ours(config: Config) -> dict[str, Any]:
         "trainer": {
             "project_name": "corrgrpo",
             "experiment_name": config.run_dir.name,
-            "default_local_dir": str(config.run_dir / "checkpoints"),
+            # Workers of a cluster that runs already stand in another folder.
+            "default_local_dir": str(config.run_dir.absolute() / "checkpoints"),
             "resume_mode": "auto" if config.resume else "disable",
             "logger": loggers,
             # The number of steps decides; an epoch has one at least.

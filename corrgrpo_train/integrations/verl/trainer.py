@@ -1,10 +1,13 @@
 """`ComponentTrainer`: verl's synchronous trainer, whose estimators get the reward components."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import transfer_queue
 from omegaconf import DictConfig, OmegaConf, open_dict
+from tensordict import TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -18,13 +21,21 @@ from corrgrpo_train.integrations.verl.names import TRAINER
 from corrgrpo_train.integrations.verl.scored_groups import ScoredGroups
 from corrgrpo_train.measures import flat_diagnostics
 
+logger = logging.getLogger(__name__)
+
 
 class ComponentTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
     """`trainer.v1.trainer_mode=corrgrpo`.
 
     What differs from verl's is the step from rewards to advantages, where the components, which verl keeps with every
-    sequence, are fetched and held ready for the estimator; and which groups dynamic sampling replaces.
+    sequence, are fetched and held ready for the estimator; which groups dynamic sampling replaces; and that a step none
+    of whose episodes was scored changes nothing, where verl ends the run.
+
+    Attributes:
+        nothing_scored: whether that is so of the step.
     """
+
+    nothing_scored = False
 
     def __init__(self, config: DictConfig) -> None:
         """Check that the settings mean what they seem to.
@@ -63,12 +74,18 @@ class ComponentTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no typ
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Fetch the components of the batch's sequences and let verl call the estimator."""
+        place = {"keys": batch.keys, "partition_id": batch.partition_id}
+        masks = transfer_queue.kv_batch_get(**place, select_fields=["response_mask"])["response_mask"]
+        self.nothing_scored = not masks.values().any()
+        if self.nothing_scored:
+            logger.warning("no episode of the step was scored: the policy is not updated")
+            zeros = masks.to(torch.float32)  # all of them are
+            fields = TensorDict({"advantages": zeros, "returns": zeros.clone()}, batch_size=len(batch))
+            return transfer_queue.kv_batch_put(**place, fields=fields)
         name = registered().get(self.config.algorithm.adv_estimator)
         if name is None:
             return super()._compute_advantage(batch, metrics=metrics)
-        fetched = transfer_queue.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
-        )
+        fetched = transfer_queue.kv_batch_get(**place, select_fields=["extra_fields"])
         # Rows come as they are or wrapped, as the versions of tensordict have it.
         rows = [getattr(fields, "data", fields) for fields in fetched["extra_fields"]]
         components = batch_components(rows, batch.tags, self._options(name))
@@ -76,6 +93,10 @@ class ComponentTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no typ
             done = super()._compute_advantage(batch, metrics=metrics)
         metrics.update(flat_diagnostics(components.diagnostics, components.names))
         return done
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Update the policy, unless there is nothing to learn from: means over no token at all are nan."""
+        return batch if self.nothing_scored else super()._update_actor(batch, metrics)
 
     def _options(self, name: str) -> dict[str, Any]:
         settings = OmegaConf.to_container(self.config.corrgrpo, resolve=True)

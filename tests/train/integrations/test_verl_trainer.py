@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, get_trainer_cls
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl_stub import InTurn, Letters, StubServer
 
 import corrgrpo_train
@@ -40,8 +41,8 @@ pytestmark = [pytest.mark.verl, pytest.mark.slow]
 FIELDS = ["uid", "advantages", "response_mask", "rm_scores", "extra_fields", "input_ids", "prompts", "responses"]
 
 
-class WithoutModel(ComponentTrainer):
-    """The trainer, but for what runs on GPUs."""
+class WithoutModel(PPOTrainerSync):
+    """verl's trainer, but for what runs on GPUs."""
 
     def _setup(self):
         self._init_tokenizer()
@@ -74,6 +75,10 @@ class WithoutModel(ComponentTrainer):
         return 0
 
 
+class Recorded(ComponentTrainer, WithoutModel):
+    """Ours in its place."""
+
+
 # A module of a user's, in the folder that the launcher is started in: an estimator, and an environment of the least
 # kind, with neither splits nor a list of components, whose members of a group are told apart by their letters.
 OWN_MODULE = """
@@ -90,7 +95,9 @@ def thrice(batch):
 
 class LettersEnv(gym.Env):
     observation_space, action_space = gym.spaces.Dict(), gym.spaces.Text(9)
-    tasks = [SimpleNamespace(id=f"{kind}-{i}") for kind in ("same", "failing", "dead", "differing") for i in range(4)]
+
+    def __init__(self, kinds=("same", "failing", "dead", "differing")):
+        self.tasks = [SimpleNamespace(id=f"{kind}-{i}") for kind in kinds for i in range(4)]
 
     def reset(self, *, seed=None, options=None):
         self.kind, _, self.number = options["task_id"].partition("-") if options else ("same", "-", "0")
@@ -160,7 +167,7 @@ def train(session, answers, *overrides, **changed):
     OmegaConf.resolve(whole)
     transfer_queue.init(whole.transfer_queue)
     try:
-        trainer = WithoutModel(whole)
+        trainer = Recorded(whole)
         trainer.replay_buffer.poll_interval = 0.1
         trainer.init()
         manager = AgentLoopManagerTQ.create(
@@ -293,6 +300,22 @@ def test_without_validation_nothing_is_validated(filtered):
     _, logged = filtered
     assert sorted(logged) == [1, 2]
     assert not any(name.startswith("val-") for values in logged.values() for name in values)
+
+
+def test_a_step_without_a_scored_episode_changes_nothing(session):
+    _, tokenizer = session
+    trainer, logged = train(
+        session,
+        Letters(tokenizer),
+        "actor_rollout_ref.actor.ppo_mini_batch_size=2",  # and verl fills up
+        env="own_module:own/Letters-v0",
+        env_args={"kinds": ["dead"]},
+        groups_per_step=1,
+        validation_tasks=0,
+    )
+    assert trainer.batches == []
+    assert sorted(dict(logged)) == [1, 2]
+    assert all(values["critic/score/mean"] == 0 for _, values in logged)
 
 
 def test_a_module_of_ones_own_is_imported_in_every_process(session):
