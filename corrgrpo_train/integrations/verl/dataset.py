@@ -57,7 +57,7 @@ class TaskDataset(Dataset[Row]):
         self.validation = self.split != "train"
         if self.validation:
             check_validation_split(self.split)
-        runner = EpisodeRunner(settings.env, arguments_for(settings, self.split), timeout=settings.env_timeout)
+        runner = self._runner(settings)
         chat = Chat(tokenizer, end_tokens(getattr(tokenizer, "name_or_path", "") or ""))
         try:
             check_split(runner)
@@ -85,6 +85,17 @@ class TaskDataset(Dataset[Row]):
                 f"split {self.split!r} has {len(self)} tasks that fit, fewer than the {size} of a step: lower "
                 "groups_per_step or take more data"
             )
+
+    def _runner(self, settings: Config) -> EpisodeRunner:
+        try:
+            return EpisodeRunner(settings.env, arguments_for(settings, self.split), timeout=settings.env_timeout)
+        except UsageError as error:
+            if not self.validation:
+                raise
+            raise UsageError(
+                f"no validation on split {self.split!r}: {error}; an environment that has no splits needs "
+                "--validation-tasks 0"
+            ) from error
 
     def _starts(self, runner: EpisodeRunner, settings: Config, max_samples: int) -> list[Start]:
         tasks = listed_tasks(runner)

@@ -497,6 +497,7 @@ def test_environments_without_tasks_get_seeds(tiny_folder):
     ("split", "changed", "told"),
     [
         ("test", {}, "nothing is selected on test tasks"),
+        ("validation", {"env": "rollout/Bare-v0"}, "no validation on split 'validation'.*--validation-tasks 0"),
         ("train", {"env": "HumanEval-v0"}, "'HumanEval-v0' is for evaluation"),
         (
             "train",
