@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         if "--traceback" in own:
             raise
-        sys.stderr.write(f"corrgrpo_train.integrations.verl: error: {_line(error)}\n")
+        sys.stderr.write(f"corrgrpo_train.integrations.verl: error: {error}\n")
         return 2
 
 
@@ -73,8 +73,9 @@ def launch(config: Any) -> None:
     """Start verl's trainer in a Ray cluster, new or running, and wait for its end.
 
     Raises:
-        UsageError: if verl's own checks of the configuration fail.
+        UsageError: if verl's own checks of the configuration fail, or one is raised in another process.
     """
+    from ray.exceptions import RayTaskError
     from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
@@ -88,19 +89,20 @@ def launch(config: Any) -> None:
         validate_config(config=config, use_reference_policy=reference, use_critic=critic)
     except (AssertionError, ValueError) as error:
         raise UsageError(f"verl's configuration: {error}") from error
-    run_ppo(config, task_runner_class=TaskRunnerV1)
+    try:
+        run_ppo(config, task_runner_class=TaskRunnerV1)
+    except RayTaskError as error:  # the report of all that happened there, around what was raised
+        cause: BaseException = error
+        while isinstance(cause, RayTaskError):
+            cause = cause.cause
+        if not isinstance(cause, UsageError):
+            raise
+        raise cause from error
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     at = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:at], arguments[at + 1 :]
-
-
-def _line(error: UsageError) -> str:
-    """What the error says; Ray wraps one of another process into the report of all that happened there."""
-    while isinstance(cause := getattr(error, "cause", None), UsageError):
-        error = cause
-    return str(error)
 
 
 def _check_folder(trainer: Any) -> None:

@@ -326,16 +326,17 @@ class TestWithVerl:
         assert main([*new, "--", *[override.format(old=old) for override in overrides]]) == (2 if refused else 0)
         assert (str(old) in capsys.readouterr().err) == refused
 
-    def test_an_error_in_another_process_is_one_line(self, capsys, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_an_error_in_another_process_is_one_line(self, capsys, tmp_path, monkeypatch, nested):
         from ray.exceptions import RayTaskError
 
-        def failing(whole):
-            inner = RayTaskError(
-                "inner", "Traceback\n...", UsageError("split 'train' has 3 tasks")
-            ).as_instanceof_cause()
-            raise RayTaskError("run", "Traceback\n...", inner).as_instanceof_cause()
+        def failing(whole, task_runner_class):
+            error = UsageError("split 'train' has 3 tasks")
+            for _ in range(1 + nested):
+                error = RayTaskError("run", "Traceback\n...", error).as_instanceof_cause()
+            raise error
 
-        monkeypatch.setattr("corrgrpo_train.integrations.verl.launch.launch", failing)
+        monkeypatch.setattr("verl.trainer.main_ppo.run_ppo", failing)
         monkeypatch.setenv("RAY_ADDRESS", "elsewhere")
         assert main(["--preset", "paper/RLLA-v0", "--output", str(tmp_path)]) == 2
         assert capsys.readouterr().err == "corrgrpo_train.integrations.verl: error: split 'train' has 3 tasks\n"

@@ -323,9 +323,11 @@ def test_a_module_of_ones_own_is_imported_in_every_process(session):
     def named():
         import verl.trainer.ppo.core_algos as core
 
-        return {name: getattr(call, "estimator", None) for name, call in core.ADV_ESTIMATOR_REGISTRY.items()}
+        ours = {name: getattr(call, "estimator", None) for name, call in core.ADV_ESTIMATOR_REGISTRY.items()}
+        return ours, corrgrpo_train.__file__
 
-    there = ray.get(named.remote())
+    there, imported = ray.get(named.remote())
+    assert imported == corrgrpo_train.__file__  # not an installed one: the other tests here would try that
     assert there["component_opo"] == "opo"
     assert there["opo"] is None  # verl's own
 
