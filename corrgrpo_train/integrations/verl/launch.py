@@ -46,10 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_device(whole)
         launch(whole)
         return 0
-    except UsageError as error:
+    except (UsageError, RecursionError) as error:
         if "--traceback" in own:
             raise
-        sys.stderr.write(f"corrgrpo_train.integrations.verl: error: {error}\n")
+        line = str(error) if isinstance(error, UsageError) else "a value is nested too deeply"
+        sys.stderr.write(f"corrgrpo_train.integrations.verl: error: {line}\n")
         return 2
 
 

@@ -17,7 +17,7 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.integrations.verl.components import COMPONENTS, WEIGHTS, BatchComponents
 from corrgrpo_train.integrations.verl.dataset import TaskDataset
 from corrgrpo_train.integrations.verl.estimators import register_estimators, registered
-from corrgrpo_train.integrations.verl.names import TRAINER
+from corrgrpo_train.integrations.verl.names import AGENT_LOOP, TRAINER
 from corrgrpo_train.integrations.verl.scored_groups import ScoredGroups
 from corrgrpo_train.measures import flat_diagnostics
 
@@ -57,7 +57,8 @@ class ComponentTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no typ
     def _build_replay_buffer(self) -> ReplayBuffer:
         """verl's, but dynamic sampling looks at scored episodes alone; a sampler of the user's own stays."""
         buffer = super()._build_replay_buffer()
-        return ScoredGroups.like(buffer) if type(buffer) is ReplayBuffer else buffer
+        ours = self.config.actor_rollout_ref.rollout.agent.default_agent_loop == AGENT_LOOP
+        return ScoredGroups.like(buffer) if ours and type(buffer) is ReplayBuffer else buffer
 
     def _init_dataloader(self) -> None:
         """Read the data, and tell either set of tasks what it is for.
@@ -79,6 +80,7 @@ class ComponentTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no typ
         self.nothing_scored = not masks.values().any()
         if self.nothing_scored:
             logger.warning("no episode of the step was scored: the policy is not updated")
+            metrics["estimator/rows_left_out"] = float(sum(not tag.get("is_padding", False) for tag in batch.tags))
             zeros = masks.to(torch.float32)  # all of them are
             fields = TensorDict({"advantages": zeros, "returns": zeros.clone()}, batch_size=len(batch))
             return transfer_queue.kv_batch_put(**place, fields=fields)

@@ -6,8 +6,14 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed: make test-verl")
 
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from corrgrpo_train.config import Config
 from corrgrpo_train.errors import UsageError
+from corrgrpo_train.integrations.verl.compose import composed
 from corrgrpo_train.integrations.verl.scored_groups import shared_value
+from corrgrpo_train.integrations.verl.settings import verl_settings
+from corrgrpo_train.integrations.verl.trainer import ComponentTrainer
 from corrgrpo_train.rollout.dynamic_sampling import differs
 from corrgrpo_train.rollout.episode import Episode
 
@@ -70,3 +76,31 @@ def test_a_metric_that_nobody_has_is_told():
     told = r"filter_groups\.metric 'components/test' is unknown.*Did you mean 'components/tests'"
     with pytest.raises(UsageError, match=told):
         shared_value([row(FAILED), row((1, 0, 0))], "components/test")
+
+
+class OwnSampler(ReplayBuffer):
+    """A user's."""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind"),
+    [
+        ([], "ScoredGroups"),
+        # Without our agent loop there are no components to look at.
+        (["actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent"], "ReplayBuffer"),
+        (
+            [f"trainer.v1.sampler.custom_sampler.{key}" for key in (f"path={__file__}", "name=OwnSampler")],
+            "OwnSampler",
+        ),
+    ],
+)
+def test_the_trainer_has_it_for_its_own_agent_loop(overrides, kind):
+    settings = verl_settings(Config(env="RLLA-v0", model="folder", dynamic_sampling="format", groups_per_step=6))
+    trainer = object.__new__(ComponentTrainer)
+    trainer.config, trainer.trainer_mode = composed(settings, overrides), "sync"
+    buffer = trainer._build_replay_buffer()
+    assert type(buffer).__name__ == kind
+    assert buffer.refill_fn == trainer._add_prompts_to_generate
+    # verl leaves a sampler of the user's to find its own settings.
+    found = (buffer.filter_groups_metric, buffer.train_batch_size, buffer.gen_batch_size)
+    assert found == ((None, None, None) if kind == "OwnSampler" else ("components/format", 6, 1))

@@ -103,8 +103,10 @@ def test_help_and_wrong_flags(capsys):
     assert "usage: python -m corrgrpo_train.integrations.verl" in capsys.readouterr().out
     assert main(["--preset", "paper/RLA-v0"]) == 2
     assert "Did you mean 'paper/RLLA-v0'?" in capsys.readouterr().err
-    assert main(["--env", "RLLA-v0", "--steps", "many"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    nested = '{"a": ' * 5000 + "1" + "}" * 5000
+    for flags in (["--steps", "many"], ["--env-args", nested]):
+        assert main(["--env", "RLLA-v0", *flags]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.skipif(importlib.util.find_spec("verl") is not None, reason="verl is installed")

@@ -316,6 +316,7 @@ def test_a_step_without_a_scored_episode_changes_nothing(session):
     assert trainer.batches == []
     assert sorted(dict(logged)) == [1, 2]
     assert all(values["critic/score/mean"] == 0 for _, values in logged)
+    assert all(values["estimator/rows_left_out"] == 4 for _, values in logged)
 
 
 def test_a_module_of_ones_own_is_imported_in_every_process(session):
