@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed: make test-verl")
 
 from omegaconf import OmegaConf
-from rollout_envs import LingeringEnv
+from rollout_envs import BareEnv, LingeringEnv
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, _agent_loop_registry
 from verl_stub import Letters, Script, StubServer
 
@@ -492,6 +492,22 @@ def test_environments_without_tasks_get_seeds(tiny_folder):
     data = data_of(tiny_folder, "train", env="rollout/Bare-v0", steps=3)
     assert [row["task_id"] for row in data] == [None] * 6
     assert len({row["start_seed"] for row in data}) == 6
+
+
+class WordyEnv(BareEnv):
+    """Begins with a long prompt, the first time."""
+
+    def reset(self, **kwargs):
+        observation, info = super().reset(**kwargs)
+        self.met = getattr(self, "met", -1) + 1
+        return {"messages": ({"role": "user", "content": "x" * (1 if self.met else 500)},)}, info
+
+
+def test_a_seed_with_too_long_a_prompt_gives_way_to_the_next(tiny_folder):
+    if "rollout/Wordy-v0" not in gym.registry:
+        gym.register("rollout/Wordy-v0", WordyEnv)
+    data = data_of(tiny_folder, "train", env="rollout/Wordy-v0", samples=1, steps=3, max_prompt_tokens=200)
+    assert (len(data), data.too_long) == (1, 1)
 
 
 @pytest.mark.parametrize(
