@@ -498,7 +498,7 @@ class WordyEnv(BareEnv):
     """Begins with a long prompt, the first time."""
 
     def reset(self, **kwargs):
-        observation, info = super().reset(**kwargs)
+        _, info = super().reset(**kwargs)
         self.met = getattr(self, "met", -1) + 1
         return {"messages": ({"role": "user", "content": "x" * (1 if self.met else 500)},)}, info
 
