@@ -31,7 +31,7 @@ LIMITS = Limits(cpu_seconds=30.0)
 CORES = 2
 ASSERTS = 2000
 BLOCK = 8
-LONG = 5.0  # CPU seconds
+SHORT, LONG = 0.01, 5.0  # CPU seconds
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ def speed(work: Sequence[Job], image: str | None, rounds: int) -> None:
     with contextlib.ExitStack() as stack:
         one, two = (Sandbox("embedded", workers=count) for count in (1, CORES))
         sides: dict[tuple[str, int], tuple[Callable[[Job], None], Sequence[Job]]] = {
-            ("fresh python -I", CORES): (fresh, some),
             ("fresh python -I", 1): (fresh, some),
+            ("fresh python -I", CORES): (fresh, some),
             ("sandbox, embedded", 1): (in_sandbox(one), work),
             ("sandbox, embedded", CORES): (in_sandbox(two), work),
         }
@@ -199,6 +199,13 @@ def bare(work: Sequence[Job]) -> None:
     print(f"ratio {judged / unjudged:.3f}; a program costs {1e3 * (judged - unjudged) / len(work):.1f} ms more")
 
 
+def short(work: Sequence[Job]) -> Sequence[Job]:
+    """The programs whose own work is short: with the others, all sides spend their time on the same."""
+    kept = [job for job in work if _bare_seconds(job) <= SHORT]
+    print(f"{len(kept)} of {len(work)} programs take {1e3 * SHORT:.0f} ms or less by themselves, tests included")
+    return kept
+
+
 def _bare_seconds(job: Job) -> float:
     """CPU seconds of a forked copy of this process that runs program and check."""
     child = os.fork()
@@ -252,11 +259,14 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="begin with this row")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("speed", "groups", "asserts"), help="one part alone")
+    parser.add_argument("--short", action="store_true", help="leave out programs that compute for long themselves")
     parser.add_argument("--bare", action="store_true", help="CPU time against the same checks without a sandbox")
     parser.add_argument("--image", default="corrgrpo-sandbox:test", help="image for the docker comparison")
     options = parser.parse_args()
     work = jobs(options.rows)[options.start :: options.every]
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    if options.short:
+        work = short(work)
     if options.bare:
         bare(work)
         return

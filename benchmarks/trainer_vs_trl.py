@@ -34,6 +34,8 @@ import torch
 
 from corrgrpo_envs import MultiRewardEnv, Opening, Outcome, RewardComponent, Task, TaskSet
 from corrgrpo_train.models import load_policy_model
+from corrgrpo_train.models.default import fetch_default_model
+from corrgrpo_train.models.load import load_tokenizer
 
 SIDES = ("ours", "trl", "raw")
 WORDS = ("river", "stone", "light", "garden", "music", "winter", "bread", "window")
@@ -78,6 +80,11 @@ gym.register(
 )
 
 
+def tokenizer_of(model):
+    """The tokenizer alone, of the default model or of a folder."""
+    return load_tokenizer(model, fetch_default_model() if model == "default" else Path(model))
+
+
 def prompts_of(tokenizer, groups, length):
     """User messages, one a group, whose rendered prompt has exactly `length` tokens."""
 
@@ -104,7 +111,7 @@ def ours(args, folder):
     from corrgrpo_train.processes import Processes
     from corrgrpo_train.trainer import Trainer
 
-    tokenizer = load_policy_model(args.model).tokenizer
+    tokenizer = tokenizer_of(args.model)  # not the whole model: the trainer loads its own
     config = Config(
         env="benchmarks/FixedPrompts-v0",
         env_args={"prompts": prompts_of(tokenizer, args.groups, args.prompt)},

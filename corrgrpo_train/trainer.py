@@ -18,7 +18,7 @@ from corrgrpo_train.checkpoint import best_checkpoint, damaged, save_checkpoint,
 from corrgrpo_train.component_gradients import gradient_products
 from corrgrpo_train.config import Config, config_hash
 from corrgrpo_train.console import Console
-from corrgrpo_train.device import chosen_device, hand_memory_back
+from corrgrpo_train.device import chosen_device, hand_memory_back, trim_heap
 from corrgrpo_train.engines.registry import ENGINES
 from corrgrpo_train.errors import UsageError, first_line
 from corrgrpo_train.estimating import estimated
@@ -186,6 +186,7 @@ class Trainer:
             drawn = rollout_step(self.sampler, self.engine, self.limits, config, step)
             episodes = drawn.episodes
         with _timed(timings, "seconds/update"):
+            trim_heap()
             weights = self.weighting.weigh(episodes, step)
             names, result = estimated(episodes, config, step)
             advantages = [0.0] * len(episodes) if result is None else result.advantages.tolist()
@@ -301,7 +302,12 @@ class Trainer:
         self.had_signal, self.validations = state["had_signal"], state["validations"]
         if self.config.kl_coefficient:
             restore_reference(self.policy, self.config.run_dir)
-        self.console.note(f"continuing after step {self.checkpoint.step}")
+        left = self.config.steps - self.checkpoint.step
+        self.console.note(
+            f"continuing after step {self.checkpoint.step}"
+            if left > 0
+            else f"all {self.config.steps} steps were done before; a larger --steps goes on"
+        )
         return self.checkpoint.step
 
     def _tracker(self) -> Tracker | NoTracker:

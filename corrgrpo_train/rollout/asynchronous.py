@@ -10,7 +10,7 @@ from corrgrpo_train.errors import UsageError
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import Episode
-from corrgrpo_train.rollout.turns import Limits, context_full, opened, record, reset, step, turn_request
+from corrgrpo_train.rollout.turns import Limits, break_off, context_full, opened, record, reset, step, turn_request
 
 
 def collect_async(
@@ -49,8 +49,11 @@ def collect_async(
                     completion = await desk.sample(turn_request(one, limits, key))
                     text, full = chat.text(completion.token_ids), context_full(completion, limits)
                     result = await loop.run_in_executor(pool, step, runner, text, full)
-                    if not record(one, completion, text, result, chat, limits):
-                        break
+                    if record(one, completion, text, result, chat, limits):
+                        continue
+                    if one.full:
+                        await loop.run_in_executor(pool, break_off, episode, runner)
+                    break
 
             async def run_all() -> None:
                 begun = [

@@ -7,7 +7,7 @@ from corrgrpo_train.engines import Engine
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import Episode
-from corrgrpo_train.rollout.turns import Limits, context_full, opened, record, reset, step, turn_request
+from corrgrpo_train.rollout.turns import Limits, break_off, context_full, opened, record, reset, step, turn_request
 
 
 def collect(
@@ -48,9 +48,12 @@ def collect(
             full = [context_full(completion, limits) for completion in completions]
             texts = [chat.text(completion.token_ids) for completion in completions]
             results = list(run(step, (one.runner for one in live), texts, full))
+            asked = live
             live = [
                 one
-                for one, completion, text, result in zip(live, completions, texts, results, strict=True)
+                for one, completion, text, result in zip(asked, completions, texts, results, strict=True)
                 if record(one, completion, text, result, chat, limits)
             ]
+            cut = [one for one in asked if one.full]
+            list(run(break_off, (one.episode for one in cut), (one.runner for one in cut)))
     return episodes

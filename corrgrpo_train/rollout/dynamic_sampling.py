@@ -111,4 +111,9 @@ def differs(group: Sequence[Episode], by: str) -> bool:
         raise UsageError(str(unknown("dynamic_sampling", by, [REWARD, *scored[0].components])))
     values = [episode.reward if by == REWARD else episode.components[by] for episode in scored]
     known = [value for value in values if not math.isnan(value)]
-    return bool(known) and max(known) - min(known) > _EQUAL * max(map(abs, known))
+    return bool(known) and not uniform(known)
+
+
+def uniform(values: Sequence[float]) -> bool:
+    """Whether all values are the same, but for rounding; there is at least one, and none is nan."""
+    return max(values) - min(values) <= _EQUAL * max(map(abs, values))

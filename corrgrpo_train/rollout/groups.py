@@ -64,7 +64,7 @@ class GroupSampler:
         self.processes = processes or Processes()
         own = max(1, len(self.processes.share(range(groups))))
         self.runners = [EpisodeRunner(env, env_args, timeout=timeout) for _ in range(own * group_size)]
-        _check_split(self.runners[0])
+        check_split(self.runners[0])
         self.order = _order(self.runners[0], seed)
 
     @property
@@ -150,8 +150,12 @@ class GroupSampler:
         return len(self.chat.opening(messages, observation.get("tools", "[]"))) <= self.max_prompt_tokens
 
 
-def _check_split(runner: EpisodeRunner) -> None:
-    """Refuse the test tasks of an environment for evaluation, unless they are asked for by name."""
+def check_split(runner: EpisodeRunner) -> None:
+    """Refuse the test tasks of an environment for evaluation, unless they are asked for by name.
+
+    Raises:
+        UsageError: if no split is named, and the environment's own is `"test"`.
+    """
     if "split" not in runner.arguments and getattr(runner.env.unwrapped, "split", None) == "test":
         raise UsageError(
             f"env {runner.name!r} is for evaluation: its split is 'test' unless env_args names another one. Measure a "

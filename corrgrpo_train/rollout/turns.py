@@ -30,13 +30,18 @@ class Limits:
 
 @dataclass(slots=True)
 class LiveEpisode:
-    """An episode that is still running."""
+    """An episode that is still running.
+
+    Attributes:
+        full: it has no room for another turn, and is to be broken off.
+    """
 
     episode: Episode
     runner: EpisodeRunner
     messages: tuple[Message, ...]
     opening: tuple[Message, ...]
     tools: str
+    full: bool = False
 
     @property
     def turn(self) -> int:
@@ -104,7 +109,11 @@ def record(
     chat: Chat,
     limits: Limits,
 ) -> bool:
-    """Write a turn into its episode; return whether the episode goes on."""
+    """Write a turn into its episode; return whether the episode goes on.
+
+    Where it does not because it is `full`, the caller has to `break_off`: that is the environment's work, which may
+    take long and be done elsewhere.
+    """
     episode = one.episode
     episode.tokens.add_sampled(completion.token_ids, completion.logprobs)
     messages = take(episode, one.messages, text, result)
@@ -113,7 +122,7 @@ def record(
     added = messages[len(one.messages) + 1 :]
     between = chat.continuation(one.opening, one.tools, added, after_eos=completion.finished)
     if len(episode.tokens) + len(between) >= limits.episode_tokens:
-        break_off(episode, one.runner)
+        one.full = True
         return False
     episode.tokens.add_given(between)
     one.messages = messages

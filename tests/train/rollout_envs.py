@@ -85,7 +85,7 @@ class MortalEnv(ToyEnv):
 
 
 class HangingEnv(ToyEnv):
-    """Never comes back from `hang`, "reset" or "step", on task toy-1; all else must come from one thread."""
+    """Never comes back from `hang`, "reset", "step" or "finish", on task toy-1; all else must come from one thread."""
 
     def __init__(self, *, hang: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -101,6 +101,34 @@ class HangingEnv(ToyEnv):
         if self.hang == "step" and self._task.id == "toy-1":
             threading.Event().wait()
         return super().step(action)
+
+    def finish(self, text):
+        if self.hang == "finish" and self._task.id == "toy-1":
+            threading.Event().wait()
+        return super().finish(text)
+
+
+class LingeringEnv(ToyEnv):
+    """The first episode of the process that is broken off stays there until `others` more have been."""
+
+    first, done = threading.Lock(), threading.Semaphore(0)
+    waited = False
+
+    def __init__(self, *, others: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.others = others
+
+    @classmethod
+    def begin(cls):
+        cls.first, cls.done, cls.waited = threading.Lock(), threading.Semaphore(0), False
+
+    def finish(self, text):
+        if LingeringEnv.first.acquire(blocking=False):
+            LingeringEnv.waited = all(LingeringEnv.done.acquire(timeout=60) for _ in range(self.others))
+            return super().finish(text)
+        result = super().finish(text)
+        LingeringEnv.done.release()
+        return result
 
 
 class BareEnv(gym.Env):
@@ -243,6 +271,7 @@ ENTRIES = {
     "Failing": FailingEnv,
     "Mortal": MortalEnv,
     "Hanging": HangingEnv,
+    "Lingering": LingeringEnv,
     "Bare": BareEnv,
     "Nan": NanEnv,
     "PartlyNan": PartlyNanEnv,

@@ -411,3 +411,10 @@ def test_hypervolume_weighting_without_effect_is_told(run: Run, method: str, idl
     code, _, err = run(*CPU, "--method", method, "--weighting", "hypervolume")
     assert code == 0
     assert (f"method '{method}' divides out again" in " ".join(err.split())) == idle
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_groups_of_one_are_remarked_upon(run: Run, size: int) -> None:
+    code, _, err = run(*CPU, "--group-size", str(size))
+    assert code == 0
+    assert ("nothing will be learned" in " ".join(err.split())) == (size == 1)

@@ -369,3 +369,13 @@ def test_a_report_that_cannot_be_written_ends_no_run(tmp_path, capsys):
     said = " ".join("".join(capsys.readouterr()).split())
     assert "the report was not drawn" in said
     assert "Groups with a signal" in said
+
+
+def test_a_finished_run_says_that_nothing_is_left(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main([*SMALL, "--steps", "1", "--no-report", "--output", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["--resume", "--output", str(run)]) == 0
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "all 1 steps were done before; a larger --steps goes on" in said
+    assert "continuing" not in said

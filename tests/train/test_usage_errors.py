@@ -1,5 +1,8 @@
 """What a command says of a package that is not installed."""
 
+import subprocess
+import sys
+
 import pytest
 
 from corrgrpo_train.errors import needs_extra
@@ -18,3 +21,24 @@ def test_a_missing_package_is_one_line_that_names_the_extra(capsys):
 def test_a_fault_of_our_own_is_not_hidden():
     with pytest.raises(ModuleNotFoundError), needs_extra("train"):
         import corrgrpo_train.not_there  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "corrgrpo_train",
+        "corrgrpo_train.report",
+        "corrgrpo_train.benchmark",
+        "corrgrpo_train.benchmark.study",
+    ],
+)
+def test_a_command_says_which_extra_it_needs(module):
+    absent = ("torch", "rich", "transformers", "matplotlib", "yaml")
+    script = (
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({absent!r})); runpy.run_module({module!r}, "
+        "run_name='__main__', alter_sys=True)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2
+    assert "which is not installed: pip install 'corrgrpo[train]'" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

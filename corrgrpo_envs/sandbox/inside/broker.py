@@ -232,7 +232,7 @@ def main(options: dict[str, Any]) -> None:
         ours.close()
         os.dup2(null, 0)  # no child and no hand-over may find the caller's stream there
         os.dup2(null, 1)
-        layers = Layers(worker)
+        layers = Layers(worker, private=private)
         zygote.warm(options["packages"])
         theirs.send(
             json.dumps(

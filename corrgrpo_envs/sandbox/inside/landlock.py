@@ -22,8 +22,13 @@ def version() -> int:
         return 0
 
 
-def ruleset(abi: int) -> int:
+def ruleset(abi: int, *, whole_library: bool) -> int:
     """Make the ruleset and return its descriptor, a high one.
+
+    Args:
+        abi: the kernel's version.
+        whole_library: installed packages can't be seen anyway: one rule will do for the standard library, where
+            otherwise each of its entries has one. The kernel copies all rules for every process that it holds.
 
     Raises:
         OSError: if the kernel refuses.
@@ -40,8 +45,10 @@ def ruleset(abi: int) -> int:
     # Above all descriptors that a child rearranges.
     descriptor = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
     os.close(made)
-    _allow(descriptor, standard_library(), _READ_FOLDER)  # its listing, for imports
-    for path in (*library_entries(), *shared_libraries()):
+    library = standard_library()
+    _allow(descriptor, library, _READ_FOLDER)  # its listing, for imports
+    entries = [library] if whole_library else library_entries()
+    for path in (*entries, *shared_libraries()):
         folder = os.path.isdir(path)
         _allow(descriptor, path, _READ_FILE | (_READ_FOLDER if folder else 0))
     return descriptor

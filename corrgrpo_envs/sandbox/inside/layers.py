@@ -44,12 +44,13 @@ class Layers:
 
     Args:
         worker: a number that no other worker of this machine has.
+        private: this process has a root of its own, without installed packages.
 
     Attributes:
         no_new_privileges, separate_users, landlock, seccomp: which are on; Landlock by its version, 0 without.
     """
 
-    def __init__(self, worker: int) -> None:
+    def __init__(self, worker: int, *, private: bool) -> None:
         self.no_new_privileges = _works(_no_new_privileges)
         self._user = _first_user(worker) if os.getuid() == 0 else None
         self.separate_users = self._user is not None
@@ -59,7 +60,7 @@ class Layers:
         self._ruleset = -1
         if self.landlock:
             try:
-                self._ruleset = landlock.ruleset(self.landlock)
+                self._ruleset = landlock.ruleset(self.landlock, whole_library=private)
             except OSError:
                 self.landlock = 0
         self._restrict = landlock.restricting(self._ruleset)

@@ -1,6 +1,6 @@
 """Comparing printed output: by lines, exactly or as numbers."""
 
-from decimal import Decimal, InvalidOperation
+from typing import Any
 
 
 def same(printed: str, expected: str) -> bool:
@@ -18,7 +18,10 @@ def _same_line(printed: str, expected: str) -> bool:
     return printed == expected or ((numbers := _numbers(expected)) is not None and _numbers(printed) == numbers)
 
 
-def _numbers(line: str) -> list[Decimal] | None:
+def _numbers(line: str) -> list[Any] | None:
+    # Not above: what is loaded before the zygote forks is copied for every program.
+    from decimal import Decimal, InvalidOperation
+
     try:
         numbers = [Decimal(word) for word in line.split()]
     except InvalidOperation:

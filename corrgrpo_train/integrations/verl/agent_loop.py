@@ -1,6 +1,7 @@
 """`EnvironmentAgentLoop`: one episode of an environment, each turn sampled by verl's servers."""
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -20,8 +21,10 @@ from corrgrpo_train.rollout import environment
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.environment import EpisodeRunner, Start
 from corrgrpo_train.rollout.episode import Episode, TokenSequence
-from corrgrpo_train.rollout.turns import Limits, context_full, opened, record, reset, step, turn_request
+from corrgrpo_train.rollout.turns import Limits, break_off, context_full, opened, record, reset, step, turn_request
 from corrgrpo_train.step_rollout import overlong_penalty
+
+logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -44,12 +47,13 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
 
         Args:
             sampling_params: verl's, for every turn.
-            **row: of `TaskDataset`: `task_id`, `start_seed` and `split` say what the episode is of.
+            **row: of `TaskDataset`: `task_id`, `start_seed` and `split` say what the episode is of, `validation` what
+                it is for.
 
         Raises:
             RuntimeError: if the server broke a turn off; verl then counts the whole group as failed.
         """
-        settings, training = self.settings, row["split"] == "train"
+        settings, training = self.settings, not row["validation"]
         start = Start(row["task_id"], int(row["start_seed"]))
         runner = await self._in_thread(
             lambda: EpisodeRunner(settings.env, arguments_for(settings, row["split"]), timeout=settings.env_timeout)
@@ -60,6 +64,8 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
             await self._play(episode, runner, start, sampling_params, notes)
         finally:
             await self._in_thread(runner.close)
+        if episode.error is not None:
+            logger.warning("an episode of task %s costs its place in the group: %s", episode.task_id, episode.error)
         # Validation shows the environment's own reward.
         penalty = overlong_penalty(settings) if training else None
         if penalty is not None:
@@ -111,7 +117,9 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
                 notes,
             )
             if not record(one, completion, text, result, chat, limits):
-                return
+                break
+        if one.full:
+            await self._in_thread(lambda: break_off(episode, runner), notes)
 
     async def _in_thread(self, call: Callable[[], Answer], notes: EpisodeNotes | None = None) -> Answer:
         began = time.perf_counter()

@@ -30,6 +30,7 @@ class BatchComponents:
     Attributes:
         names: of the components, K of them.
         values: raw components, shape (N, K), float64, rows in the batch's order; nan where a row is not scored.
+        real: shape (N,), False for rows that only fill a batch up.
         weights: shape (K,), float64.
         options: of the estimator.
         diagnostics: what the estimator said of the batch; filled in by the call.
@@ -37,6 +38,7 @@ class BatchComponents:
 
     names: tuple[str, ...]
     values: Tensor
+    real: Tensor
     weights: Tensor
     options: Mapping[str, Any] = field(default_factory=dict)
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
@@ -51,7 +53,7 @@ class BatchComponents:
         """Read rows of names and numbers.
 
         Args:
-            components: of each row; None or empty where the episode was not scored, or the row is padding.
+            components: of each row; empty where the episode was not scored, None where the row only fills a batch up.
             weights: of each row, the same in all scored rows.
             options: of the estimator.
 
@@ -59,8 +61,10 @@ class BatchComponents:
             ValueError: if scored rows differ in names or weights.
         """
         scored = [(row, dict(factors or {})) for row, factors in zip(components, weights, strict=True) if row]
+        real = torch.tensor([row is not None for row in components], dtype=torch.bool)
         if not scored:
-            return cls((), torch.empty(len(components), 0, dtype=torch.float64), torch.empty(0, dtype=torch.float64))
+            empty = torch.empty(len(components), 0, dtype=torch.float64)
+            return cls((), empty, real, torch.empty(0, dtype=torch.float64))
         names, factors = tuple(scored[0][0]), scored[0][1]
         for row, others in scored:
             if set(row) != set(names):
@@ -73,6 +77,7 @@ class BatchComponents:
         return cls(
             names,
             torch.tensor(values, dtype=torch.float64),
+            real,
             torch.tensor([float(factors[name]) for name in names], dtype=torch.float64),
             dict(options or {}),
         )

@@ -89,14 +89,17 @@ def _advantages(name: str, batch: BatchComponents, index: Any, response_mask: Te
         raise ValueError(f"there are reward components for {len(batch.values)} rows, but {rows} rows in the batch")
     if not batch.names:  # nothing was scored
         return torch.zeros(rows, dtype=torch.float32, device=response_mask.device)
-    _, groups = np.unique(np.asarray(index, dtype=object).astype(str), return_inverse=True)
+    real = batch.real
+    _, groups = np.unique(np.asarray(index, dtype=object).astype(str)[real.numpy()], return_inverse=True)
     result = estimate(
         name,
-        batch.values,
+        batch.values[real],
         torch.from_numpy(np.asarray(groups).reshape(-1)),
         batch.weights,
-        lengths=response_mask.sum(-1).cpu(),
+        lengths=response_mask.sum(-1).cpu()[real],
         **batch.options,
     )
     batch.diagnostics = result.diagnostics
-    return result.advantages.to(response_mask.device)
+    advantages = torch.zeros(rows, dtype=torch.float32)
+    advantages[real] = result.advantages
+    return advantages.to(response_mask.device)

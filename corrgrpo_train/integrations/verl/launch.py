@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from corrgrpo_train import presets
@@ -21,6 +22,9 @@ Train with verl. Settings are those of python -m corrgrpo_train, listed below; a
 Hydra's form, and win: trainer.n_gpus_per_node=4. --print-config prints verl's whole configuration and stops.
 """
 
+_TRACKER = "latest_checkpointed_iteration.txt"
+"""Where verl notes its latest checkpoint."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, or 2 for wrong input."""
@@ -33,19 +37,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags = parse(own)
         config = gather(flags)
         whole = composed(verl_settings(config), overrides)
+        check_algorithm(config)
+        check_environment(config)
         if flags.print_config:
             sys.stdout.write(as_yaml(whole))
             return 0
-        check_algorithm(config)
-        check_environment(config)
-        _check_folder(config)
+        _check_folder(whole.trainer)
         _check_device(whole)
         launch(whole)
         return 0
-    except UsageError as error:
+    except (UsageError, RecursionError) as error:
         if "--traceback" in own:
             raise
-        sys.stderr.write(f"corrgrpo_train.integrations.verl: error: {error}\n")
+        line = str(error) if isinstance(error, UsageError) else "a value is nested too deeply"
+        sys.stderr.write(f"corrgrpo_train.integrations.verl: error: {line}\n")
         return 2
 
 
@@ -66,7 +71,12 @@ def gather(flags: Flags) -> Config:
 
 
 def launch(config: Any) -> None:
-    """Start verl's trainer in a Ray cluster, new or running, and wait for its end."""
+    """Start verl's trainer in a Ray cluster, new or running, and wait for its end.
+
+    Raises:
+        UsageError: if verl's own checks of the configuration fail, or one is raised in another process.
+    """
+    from ray.exceptions import RayTaskError
     from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
@@ -75,8 +85,20 @@ def launch(config: Any) -> None:
     from corrgrpo_train.integrations.verl import registration  # noqa: F401  (registers, before verl checks names)
 
     auto_set_device(config)
-    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    run_ppo(config, task_runner_class=TaskRunnerV1)
+    reference, critic = need_reference_policy(config), need_critic(config)
+    try:
+        validate_config(config=config, use_reference_policy=reference, use_critic=critic)
+    except (AssertionError, ValueError) as error:
+        raise UsageError(f"verl's configuration: {error}") from error
+    try:
+        run_ppo(config, task_runner_class=TaskRunnerV1)
+    except RayTaskError as error:  # the report of all that happened there, around what was raised
+        cause: BaseException = error
+        while isinstance(cause, RayTaskError):
+            cause = cause.cause
+        if not isinstance(cause, UsageError):
+            raise
+        raise cause from error
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -84,11 +106,29 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def _check_folder(config: Config) -> None:
-    """Nothing that was saved is written over: verl numbers its checkpoints from 1 again."""
-    folder = config.run_dir / "checkpoints"
-    if not config.resume and folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{config.run_dir} already holds a run: continue it with --resume, or choose another --output")
+def _check_folder(trainer: Any) -> None:
+    """Nothing that was saved is written over: verl numbers its checkpoints from 1 where it does not continue.
+
+    Args:
+        trainer: verl's settings of that name, in which what stands after `--` has won.
+    """
+    folder, mode = Path(trainer.default_local_dir), trainer.resume_mode
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if mode == "disable":
+        raise UsageError(f"{folder} already holds a run: continue it with --resume, or choose another --output")
+    continued = _latest(folder) if mode == "auto" else Path(trainer.resume_from_path or "")
+    if continued is None or continued.absolute().parent != folder.absolute():
+        raise UsageError(f"{folder} holds files, but not the checkpoint to continue: choose another --output")
+
+
+def _latest(folder: Path) -> Path | None:
+    """The checkpoint that verl continues; None where it would begin anew."""
+    try:
+        latest = folder / f"global_step_{int((folder / _TRACKER).read_text(encoding='utf-8'))}"
+    except (OSError, ValueError):
+        return None
+    return latest if latest.is_dir() else None
 
 
 def _check_device(config: Any) -> None:

@@ -7,9 +7,27 @@ AGENT_LOOP = "corrgrpo"
 REGISTRATION = "corrgrpo_train.integrations.verl.registration"
 """The module that verl's `VERL_USE_EXTERNAL_MODULES` must name."""
 
-_TAKEN = frozenset({"grpo", "gdpo", "rloo"})
+VERL_ESTIMATORS = frozenset(
+    {
+        "gae",
+        "gdpo",
+        "gpg",
+        "grpo",
+        "grpo_passk",
+        "grpo_vectorized",
+        "opo",
+        "optimal_token_baseline",
+        "reinforce_plus_plus",
+        "reinforce_plus_plus_baseline",
+        "remax",
+        "rloo",
+        "rloo_vectorized",
+        "tir_optimal_token_baseline",
+    }
+)
+"""Names that verl has for estimators of its own: nobody else may register them."""
 
 
 def verl_name(estimator: str) -> str:
     """Our estimator's name in verl's registry: where verl has an estimator of the name, ours is `component_NAME`."""
-    return f"component_{estimator}" if estimator in _TAKEN else estimator
+    return f"component_{estimator}" if estimator in VERL_ESTIMATORS else estimator

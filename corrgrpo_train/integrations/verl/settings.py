@@ -42,6 +42,9 @@ LOSS_MODES = {"grpo": "vanilla", "dapo": "vanilla", "cispo": "cispo"}
 AGGREGATIONS = {"sequence": "seq-mean-token-mean", "token": "token-mean", "constant": "seq-mean-token-sum-norm"}
 """Aggregation to verl's."""
 
+_FILL_UP = 128
+"""Tokens of the rows with which verl fills a batch up."""
+
 
 def verl_settings(config: Config) -> dict[str, Any]:
     """Everything that verl must be told, nested as its configuration is.
@@ -73,9 +76,9 @@ def _ours(config: Config) -> dict[str, Any]:
         },
         "data": {
             "train_files": "train",
-            # verl reads validation's data even where it never validates.
+            # verl reads validation's data even where it never validates: then one task is enough.
             "val_files": config.validation_split if config.validation_tasks else "train",
-            "val_max_samples": config.validation_tasks or config.groups_per_step,
+            "val_max_samples": config.validation_tasks or 1,
             "train_batch_size": config.groups_per_step,
             "max_prompt_length": config.max_prompt_tokens,
             "max_response_length": response_length(config),
@@ -84,7 +87,8 @@ def _ours(config: Config) -> dict[str, Any]:
         "trainer": {
             "project_name": "corrgrpo",
             "experiment_name": config.run_dir.name,
-            "default_local_dir": str(config.run_dir / "checkpoints"),
+            # Workers of a cluster that runs already stand in another folder.
+            "default_local_dir": str(config.run_dir.absolute() / "checkpoints"),
             "resume_mode": "auto" if config.resume else "disable",
             "logger": loggers,
             # The number of steps decides; an epoch has one at least.
@@ -104,7 +108,7 @@ def _actor(config: Config) -> dict[str, Any]:
     cispo = config.objective == "cispo"
     return {
         "ppo_mini_batch_size": config.groups_per_step // config.updates_per_rollout,
-        "ppo_max_token_len_per_gpu": config.token_budget,
+        "ppo_max_token_len_per_gpu": max(config.token_budget, longest_sequence(config)),
         "policy_loss": {"loss_mode": LOSS_MODES[config.objective]},
         # CISPO here has an upper bound only: a ratio is never below 1 - 1.
         "clip_ratio_low": 1.0 if cispo else config.clip_low,
@@ -151,6 +155,11 @@ def response_length(config: Config) -> int:
     if config.max_episode_tokens is None:
         return config.max_new_tokens
     return config.max_episode_tokens - config.max_prompt_tokens
+
+
+def longest_sequence(config: Config) -> int:
+    """Tokens of the longest sequence that can occur: verl has no micro-batch for one above its budget."""
+    return max(config.max_prompt_tokens + response_length(config), _FILL_UP)
 
 
 def _check(config: Config) -> None:

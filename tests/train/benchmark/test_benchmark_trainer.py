@@ -26,6 +26,20 @@ ARGUMENTS = [
 ]
 
 
+# The trainer that stays at its second step, however fast the machine is, until it is ended.
+HELD = """
+import sys, time
+from corrgrpo_train import cli, trainer
+save = trainer.Trainer._save
+def save_and_stay(self, step):
+    save(self, step)
+    while step == 2:
+        time.sleep(0.1)
+trainer.Trainer._save = save_and_stay
+sys.exit(cli.main())
+"""
+
+
 def metrics(folder):
     return {path.parent.name: path.read_text() for path in sorted(folder.glob("runs/*/metrics.jsonl"))}
 
@@ -37,7 +51,7 @@ def test_a_comparison_of_models_is_interrupted_and_goes_on(tmp_path, monkeypatch
 
     shutil.copytree(whole / "starts", broken / "starts")
     one = [word.replace("corrgrpo,grpo", "corrgrpo") for word in ARGUMENTS]
-    waited = processes.time.sleep
+    waited, prepare = processes.time.sleep, trainer_runs._prepare
 
     def until_a_step(seconds):
         waited(seconds)
@@ -47,7 +61,9 @@ def test_a_comparison_of_models_is_interrupted_and_goes_on(tmp_path, monkeypatch
             raise KeyboardInterrupt
 
     monkeypatch.setattr(processes.time, "sleep", until_a_step)
+    monkeypatch.setattr(trainer_runs, "_prepare", lambda job: [sys.executable, "-c", HELD, *prepare(job)[3:]])
     assert cli.main([*one, "--output", str(broken)]) == 130
+    monkeypatch.setattr(trainer_runs, "_prepare", prepare)
     assert not list(broken.glob("runs/*/result.json"))
     assert cli.main([*one, "--output", str(broken)]) == 0
     # The same bit for bit, and the one that was cut off did not begin again.

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed: make test-verl")
 
-import rollout_envs  # noqa: F401  (registers the environments)
 from omegaconf import OmegaConf
+from rollout_envs import BareEnv, LingeringEnv
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, _agent_loop_registry
 from verl_stub import Letters, Script, StubServer
 
@@ -23,6 +23,7 @@ from corrgrpo_train.integrations.verl.agent_loop import EnvironmentAgentLoop, en
 from corrgrpo_train.integrations.verl.compose import composed
 from corrgrpo_train.integrations.verl.dataset import TaskDataset
 from corrgrpo_train.integrations.verl.settings import verl_settings
+from corrgrpo_train.integrations.verl.trainer import ComponentTrainer
 from corrgrpo_train.rollout import Chat
 
 pytestmark = pytest.mark.verl
@@ -72,7 +73,7 @@ def run(tiny_folder, answers, row, *, sampling=SAMPLING, **changed):
     folder, tokenizer = tiny_folder
     config, server = whole(folder, **changed), StubServer(answers)
     loop = loop_of(config, server, tokenizer)
-    row = {"task_id": None, "start_seed": 0, "split": "train", "global_steps": 5, "uid": "u", "session_id": 0, **row}
+    row = {"task_id": None, "start_seed": 0, "split": "train", "validation": False, "global_steps": 5, **row}
     return asyncio.run(loop.run(dict(sampling), **row)), server
 
 
@@ -264,9 +265,7 @@ def test_an_unscored_component_leaves_the_episode_out(tiny_folder):
     weightless, _ = run(tiny_folder, Script(tokenizer, ["e"]), row, env="rollout/Nan-v0", reward_weights={"short": 0})
     assert set(weightless.response_mask) == {1}
     assert weightless.reward_score == 1.0
-    validated, _ = run(
-        tiny_folder, Script(tokenizer, ["e"]), {**row, "task_id": "toy-7", "split": "validation"}, env="rollout/Nan-v0"
-    )
+    validated, _ = run(tiny_folder, Script(tokenizer, ["e"]), {**row, "validation": True}, env="rollout/Nan-v0")
     assert validated.extra_fields["reward_extra_info"]["components/short"] is None  # verl's validation leaves it out
 
 
@@ -283,11 +282,12 @@ def test_the_overlong_penalty_joins_the_components_in_training(tiny_folder):
     assert output.extra_fields["reward_components"]["overlong"] == pytest.approx(-0.6)
     assert output.reward_score == pytest.approx(1 / 7 - 1.2)
     assert output.extra_fields["reward_extra_info"]["components/overlong"] == pytest.approx(-0.6)
-    row = {"task_id": "toy-7", "split": "validation"}
-    assert (
-        "overlong"
-        not in run(tiny_folder, Script(tokenizer, ["abcdefg"]), row, **changed)[0].extra_fields["reward_components"]
-    )
+    # Validation shows the environment's own reward, on training's tasks too (validation_split "train").
+    for row in ({"task_id": "toy-7", "split": "validation"}, {"task_id": "toy-1", "split": "train"}):
+        row = {**row, "validation": True}
+        output, _ = run(tiny_folder, Script(tokenizer, ["abcdefg"]), row, **changed)
+        assert "overlong" not in output.extra_fields["reward_components"]
+        assert output.reward_score == pytest.approx(1 / 7)
 
 
 def test_a_third_party_s_environment_of_the_least_kind(tiny_folder):
@@ -322,7 +322,7 @@ def test_without_log_probabilities_and_with_a_broken_turn(tiny_folder):
         hf_model_type="llama",
     )
     with pytest.raises(RuntimeError, match="broke a turn off"):
-        asyncio.run(loop.run(dict(SAMPLING), task_id="toy-1", start_seed=0, split="train"))
+        asyncio.run(loop.run(dict(SAMPLING), task_id="toy-1", start_seed=0, split="train", validation=False))
 
 
 def test_many_episodes_at_once_do_not_mix(tiny_folder):
@@ -331,8 +331,7 @@ def test_many_episodes_at_once_do_not_mix(tiny_folder):
     loop = loop_of(config, server, tokenizer)
 
     async def many():
-        rows = [{"task_id": f"toy-{i % 3}", "start_seed": i, "split": "train"} for i in range(12)]
-        return await asyncio.gather(*[loop.run(dict(SAMPLING), **row) for row in rows])
+        return await asyncio.gather(*[loop.run(dict(SAMPLING), **row_of(f"toy-{i % 3}", i)) for i in range(12)])
 
     for place, output in enumerate(asyncio.run(many())):
         mine = [asked for asked in server.asked if asked["prompt"][: len(output.prompt_ids)] == output.prompt_ids]
@@ -342,6 +341,50 @@ def test_many_episodes_at_once_do_not_mix(tiny_folder):
         text = tokenizer.decode([t for t, m in zip(output.response_ids, output.response_mask, strict=True) if m])
         final = text.removesuffix("<|im_end|>").rpartition("<|im_end|>")[2]
         assert output.extra_fields["reward_components"]["letters"] == pytest.approx(final.count("e") / len(final))
+
+
+def row_of(task_id, seed=0):
+    return {"task_id": task_id, "start_seed": seed, "split": "train", "validation": False}
+
+
+# Room for one turn of thirty letters, and not for what stands before the next.
+NARROW = {"max_prompt_tokens": 900, "max_episode_tokens": 950, "max_new_tokens": 50}
+
+
+def together(tiny_folder, rows, **changed):
+    """Run episodes at the same time, all of the same thirty letters."""
+    folder, tokenizer = tiny_folder
+    server = StubServer(Script(tokenizer, ["x" * 30] * len(rows)))
+    loop = loop_of(whole(folder, **{**NARROW, **changed}), server, tokenizer)
+
+    async def all_of_them():
+        return await asyncio.gather(*[loop.run(dict(SAMPLING), **row) for row in rows])
+
+    return asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("hang", ["reset", "step", "finish"])
+def test_an_environment_that_never_answers_costs_its_episode(tiny_folder, hang):
+    outputs = together(
+        tiny_folder,
+        [row_of(f"toy-{i}") for i in range(4)],
+        env="rollout/Hanging-v0",
+        env_args={"hang": hang, "turns": 2},
+        env_timeout=1.0,
+    )
+    for place, output in enumerate(outputs):
+        assert output.extra_fields["status"] == ("environment_error" if place == 1 else "length")
+        assert any(output.response_mask) == (place != 1)
+        assert output.reward_score == (0.0 if place == 1 else 0.5)
+
+
+def test_one_that_is_slow_to_be_broken_off_holds_nobody_up(tiny_folder):
+    LingeringEnv.begin()
+    outputs = together(
+        tiny_folder, [row_of("toy-1")] * 4, env="rollout/Lingering-v0", env_args={"turns": 2, "others": 3}
+    )
+    assert LingeringEnv.waited
+    assert {(output.extra_fields["status"], output.num_turns) for output in outputs} == {("length", 2)}
 
 
 def test_end_tokens_are_those_of_the_generation_settings(tmp_path):
@@ -384,17 +427,100 @@ def test_long_prompts_are_left_out(tiny_folder):
         data_of(tiny_folder, "train", max_prompt_tokens=5)
 
 
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_fewer_rows_than_asked_for_only_where_no_more_fit(tiny_folder, split):
+    _, tokenizer = tiny_folder
+    rows = list(data_of(tiny_folder, split, env_args={"with_tools": False}))
+    lengths = {row["task_id"]: len(Chat(tokenizer).opening(row["raw_prompt"])) for row in rows}
+    shortest = min(lengths, key=lengths.get)
+    for limit in sorted(lengths.values()):
+        changed = {"env_args": {"with_tools": False}, "max_prompt_tokens": limit}
+        fitting = {name for name, length in lengths.items() if length <= limit}
+        for samples in (1, 2, 3):
+            found = {row["task_id"] for row in data_of(tiny_folder, split, samples=samples, **changed)}
+            assert len(found) == min(samples, len(fitting))
+            assert found <= fitting
+    assert data_of(tiny_folder, split, samples=1, **changed)[0]["task_id"] == rows[0]["task_id"]
+    assert shortest == rows[0]["task_id"]
+
+
+def test_a_task_that_fails_is_left_out(tiny_folder, caplog):
+    data = data_of(tiny_folder, "train", env="rollout/Failing-v0", env_args={"fail": "reset"})
+    assert [row["task_id"] for row in data] == ["toy-0", "toy-2", "toy-3", "toy-4", "toy-5"]
+    assert "task toy-1 of split train is left out: ConnectionError: no simulator" in caplog.text
+
+
+def dataloaders(tiny_folder, **changed):
+    """Both sets of tasks as the trainer reads them."""
+    folder, tokenizer = tiny_folder
+    trainer = object.__new__(ComponentTrainer)
+    trainer.config = whole(folder, **{"env": "rollout/Toy-v0", **changed})
+    trainer.tokenizer, trainer.processor = tokenizer, None
+    trainer.trainer_mode, trainer.parameter_sync_step = "sync", 1
+    trainer._init_dataloader()
+    return trainer
+
+
+def test_rows_say_what_they_are_for(tiny_folder):
+    trainer = dataloaders(tiny_folder, groups_per_step=5, validation_tasks=4, validation_split="train")
+    (train,), (held_out,) = trainer.train_dataloader, trainer.val_dataloader
+    assert list(train["validation"]) == [False] * 5
+    assert list(held_out["validation"]) == [True] * 4
+    assert {*train["split"], *held_out["split"]} == {"train"}
+
+
+def test_validation_may_have_fewer_tasks_than_a_step_and_training_may_not(tiny_folder):
+    _, tokenizer = tiny_folder
+    prompts = [row["raw_prompt"] for row in data_of(tiny_folder, "train", env_args={"with_tools": False})]
+    lengths = [len(Chat(tokenizer).opening(prompt)) for prompt in prompts]
+    # Five of six tasks fit, and a step has five.
+    changed = {"env_args": {"with_tools": False}, "max_prompt_tokens": sorted(lengths)[4]}
+    for validation in ({"validation_tasks": 0}, {"validation_tasks": 2, "validation_split": "train"}):
+        trainer = dataloaders(tiny_folder, groups_per_step=5, **changed, **validation)
+        assert len(trainer.train_dataset) == 5
+        assert len(trainer.val_dataset) == (validation["validation_tasks"] or 1)
+    with pytest.raises(UsageError, match="'train' has 5 tasks that fit, fewer than the 6 of a step"):
+        dataloaders(tiny_folder, groups_per_step=6, validation_tasks=0, **changed)
+
+
+def test_an_environment_without_splits_is_trained_on_without_validation(tiny_folder):
+    trainer = dataloaders(tiny_folder, env="rollout/Bare-v0", groups_per_step=2, steps=3, validation_tasks=0)
+    assert (len(trainer.train_dataset), len(trainer.val_dataset)) == (6, 1)
+
+
 def test_environments_without_tasks_get_seeds(tiny_folder):
     data = data_of(tiny_folder, "train", env="rollout/Bare-v0", steps=3)
     assert [row["task_id"] for row in data] == [None] * 6
     assert len({row["start_seed"] for row in data}) == 6
 
 
+class WordyEnv(BareEnv):
+    """Begins with a long prompt, the first time."""
+
+    def reset(self, **kwargs):
+        _, info = super().reset(**kwargs)
+        self.met = getattr(self, "met", -1) + 1
+        return {"messages": ({"role": "user", "content": "x" * (1 if self.met else 500)},)}, info
+
+
+def test_a_seed_with_too_long_a_prompt_gives_way_to_the_next(tiny_folder):
+    if "rollout/Wordy-v0" not in gym.registry:
+        gym.register("rollout/Wordy-v0", WordyEnv)
+    data = data_of(tiny_folder, "train", env="rollout/Wordy-v0", samples=1, steps=3, max_prompt_tokens=200)
+    assert (len(data), data.too_long) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("split", "changed", "told"),
     [
         ("test", {}, "nothing is selected on test tasks"),
-        ("train", {"groups_per_step": 7}, "6 tasks that fit, fewer than the 7 of a step"),
+        ("validation", {"env": "rollout/Bare-v0"}, "no validation on split 'validation'.*--validation-tasks 0"),
+        ("train", {"env": "HumanEval-v0"}, "'HumanEval-v0' is for evaluation"),
+        (
+            "train",
+            {"env": "rollout/Faulty-v0", "env_args": {"fault": "messages None", "when": "reset"}},
+            "can't be reset",
+        ),
         ("train", {"env": "RLLA-v0", "env_args": {"dataset": "nowhere.json"}}, "nowhere.json"),
     ],
 )

@@ -18,6 +18,7 @@ from corrgrpo_train.advantages import ESTIMATORS, estimate, register
 from corrgrpo_train.integrations.verl import registration  # noqa: F401  (registers)
 from corrgrpo_train.integrations.verl.components import BatchComponents, carried_components
 from corrgrpo_train.integrations.verl.estimators import register_estimators, registered
+from corrgrpo_train.integrations.verl.names import VERL_ESTIMATORS
 from corrgrpo_train.integrations.verl.trainer import batch_components
 
 pytestmark = pytest.mark.verl
@@ -67,13 +68,20 @@ def expected(rows, data, name, **options):
 
 
 def test_every_estimator_is_in_verl_s_registry_and_verl_s_own_stay():
-    assert registered()["corrgrpo"] == "corrgrpo"
-    assert set(registered().values()) == set(ESTIMATORS)
-    for name in registered():
-        assert get_adv_estimator_fn(name) is ADV_ESTIMATOR_REGISTRY[name]
+    ours = {name: getattr(call, "estimator", None) for name, call in ADV_ESTIMATOR_REGISTRY.items()}
+    ours = {theirs: name for theirs, name in ours.items() if name is not None}
+    assert set(ours.values()) == set(ESTIMATORS)
+    # docs/verl.md: ours by their names, but for those that verl has.
+    renamed = {theirs: name for theirs, name in ours.items() if theirs != name}
+    assert renamed == {"component_grpo": "grpo", "component_gdpo": "gdpo", "component_rloo": "rloo"}
+    assert get_adv_estimator_fn("corrgrpo").estimator == "corrgrpo"
     for own in AdvantageEstimator:
-        assert own.value not in registered()
-        assert "corrgrpo" not in ADV_ESTIMATOR_REGISTRY[own.value].__module__
+        assert own.value not in ours
+        assert get_adv_estimator_fn(own).__module__ == "verl.trainer.ppo.core_algos"
+
+
+def test_all_names_of_verl_are_known():
+    assert {own.value for own in AdvantageEstimator} == VERL_ESTIMATORS
 
 
 @pytest.mark.parametrize("call", [compute_advantage, compute_advantage_for_multi_trajectories])
@@ -129,13 +137,22 @@ def test_rows_that_fill_a_batch_up_do_not_count():
     fields = [{**row, "reward_weights": dict(WEIGHTS) if row["reward_components"] else {}} for row in fields]
     padded = batch_of([*rows, *[("pad", (9.0, 9.0, 9.0))] * 5])
     components = batch_components([*fields, *[fields[0]] * 5], [{}] * len(rows) + [{"is_padding": True}] * 5, {})
-    for theirs, ours in registered().items():
+    real = BatchComponents.of_batch(batch_of(rows).non_tensor_batch)
+    for theirs in registered():
         with components.carried():
             out = compute_advantage(padded, adv_estimator=theirs, config=None)
-        wanted = expected([*rows, *[("pad", None)] * 5], padded, ours)
-        found = out.batch["advantages"][:, 0]
-        torch.testing.assert_close(found, wanted * padded.batch["response_mask"][:, 0], rtol=0, atol=0)
+        told = dict(components.diagnostics)
+        with real.carried():
+            alone = compute_advantage(batch_of(rows), adv_estimator=theirs, config=None)
+        found, wanted = out.batch["advantages"][:, 0], alone.batch["advantages"][:, 0]
+        torch.testing.assert_close(found[:-5], wanted, rtol=0, atol=0)
+        assert wanted.abs().sum() > 0
         assert not found[-5:].any()
+        # They are no rows that could not be scored, and no group without a signal.
+        assert told["rows_left_out"] == 2
+        assert told.keys() == real.diagnostics.keys()
+        for name, value in real.diagnostics.items():
+            torch.testing.assert_close(torch.as_tensor(told[name]), torch.as_tensor(value), equal_nan=True, msg=name)
 
 
 def test_nothing_scored_gives_zeros():
@@ -164,22 +181,25 @@ def test_rows_must_agree():
         compute_advantage(two, adv_estimator="corrgrpo", config=None)
 
 
-def test_an_estimator_of_ones_own_is_registered_too():
-    @register("by_first")
+@pytest.mark.parametrize("name", ["by_first", "opo", "remax", "gpg", "gae"])
+def test_an_estimator_of_ones_own_is_registered_too(name):
+    @register(name)
     def by_first(batch):
         return batch.centred[:, 0]
 
+    theirs = "by_first" if name == "by_first" else f"component_{name}"
     try:
         register_estimators()
         rows = random_rows()
         data = batch_of(rows)
         with BatchComponents.of_batch(data.non_tensor_batch).carried():
-            out = compute_advantage(data, adv_estimator="by_first", config=None)
+            out = compute_advantage(data, adv_estimator=theirs, config=None)
         assert torch.equal(
-            out.batch["advantages"][:, 0], expected(rows, data, "by_first") * data.batch["response_mask"][:, 0]
+            out.batch["advantages"][:, 0], expected(rows, data, name) * data.batch["response_mask"][:, 0]
         )
     finally:
-        del ESTIMATORS["by_first"], ADV_ESTIMATOR_REGISTRY["by_first"]
+        del ESTIMATORS[name]
+        ADV_ESTIMATOR_REGISTRY.pop(theirs, None)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,18 @@ def test_an_estimator_of_ones_own_is_imported_before_ours_are_registered():
     assert settings["algorithm"]["adv_estimator"] == "mine"
 
 
+def test_the_budget_holds_the_longest_sequence():
+    # verl refuses a sequence above it, in the first pass after a rollout; its own rows that fill up have 128 tokens.
+    def budget(**changed):
+        settings = verl_settings(Config(env="RLLA-v0", model=MODEL, **changed))
+        return settings["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
+
+    assert budget(token_budget=4096, max_prompt_tokens=2000, max_episode_tokens=12000) == 12000
+    assert budget(token_budget=50000, max_prompt_tokens=2000, max_episode_tokens=12000) == 50000
+    assert budget(token_budget=10, max_prompt_tokens=700, max_new_tokens=300) == 1000
+    assert budget(token_budget=10, max_prompt_tokens=20, max_new_tokens=5) == 128
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -91,8 +103,10 @@ def test_help_and_wrong_flags(capsys):
     assert "usage: python -m corrgrpo_train.integrations.verl" in capsys.readouterr().out
     assert main(["--preset", "paper/RLA-v0"]) == 2
     assert "Did you mean 'paper/RLLA-v0'?" in capsys.readouterr().err
-    assert main(["--env", "RLLA-v0", "--steps", "many"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    nested = '{"a": ' * 5000 + "1" + "}" * 5000
+    for flags in (["--steps", "many"], ["--env-args", nested]):
+        assert main(["--env", "RLLA-v0", *flags]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.skipif(importlib.util.find_spec("verl") is not None, reason="verl is installed")
@@ -206,6 +220,43 @@ class TestWithVerl:
         divergence = kl_penalty(now, old, actor.kl_loss_type)
         torch.testing.assert_close(divergence, kl_k3(now, old), atol=1e-6, rtol=1e-5)
 
+    def test_verl_takes_the_longest_sequence_in_a_micro_batch(self):
+        import torch
+        from tensordict import TensorDict
+        from verl.trainer.ppo.padding_utils import SYNTHETIC_PADDING_SEQ_LEN
+        from verl.utils.seqlen_balancing import rearrange_micro_batches
+
+        changes = [{"max_prompt_tokens": 2000, "max_episode_tokens": 12000}]
+        changes += [{"token_budget": 10, "max_prompt_tokens": 20, "max_new_tokens": 5}]
+        for changed in changes:
+            config = Config(env="RLLA-v0", model=MODEL, **changed)
+            budget = verl_settings(config)["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
+            longest = config.max_episode_tokens or config.max_prompt_tokens + config.max_new_tokens
+            lengths = [longest, 7, SYNTHETIC_PADDING_SEQ_LEN]
+            ids = torch.nested.as_nested_tensor(
+                [torch.ones(n, dtype=torch.int64) for n in lengths], layout=torch.jagged
+            )
+            parts, _ = rearrange_micro_batches(TensorDict({"input_ids": ids}, batch_size=3), max_token_len=budget)
+            assert sum(len(part) for part in parts) == 3
+
+    @pytest.mark.parametrize(
+        ("flags", "told"),
+        [
+            (["--env", "RLLA-v0", "--method", "nonsense"], "method 'nonsense' is unknown"),
+            (["--env", "RLLA-v0", "--method", "no.such.module:mine"], "No module named 'no'"),
+            (["--env", "RLLA-v0", "--method-args.colour", "red"], "method_args: "),
+            (["--env", "RLA-v0"], "Did you mean 'RLLA-v0'?"),
+            (["--env", "RLLA-v0", "--env-args.colour", "red"], "colour"),
+            (["--env", "RLLA-v0", "--dynamic-sampling", "tests"], "dynamic_sampling 'tests' is unknown"),
+        ],
+    )
+    def test_a_wrong_name_is_told_before_anything_is_printed(self, capsys, flags, told):
+        assert main([*flags, "--model", MODEL, "--print-config"]) == 2
+        out, error = capsys.readouterr()
+        assert out == ""
+        assert told in error
+        assert error.count("\n") == 1
+
     def test_what_stands_after_the_dashes_wins(self, capsys):
         whole = printed(capsys, "--preset", "paper/RLLA-v0", "--steps", "7", "--", "actor_rollout_ref.rollout.n=6")
         assert whole["actor_rollout_ref"]["rollout"]["n"] == whole["actor_rollout_ref"]["actor"]["rollout_n"] == 6
@@ -230,6 +281,67 @@ class TestWithVerl:
         (tmp_path / "checkpoints" / "global_step_100").mkdir(parents=True)
         assert main(["--preset", "paper/RLLA-v0", "--output", str(tmp_path)]) == 2
         assert "already holds a run: continue it with --resume" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("flags", "overrides", "latest", "refused"),
+        [
+            ([], [], None, False),
+            ([], ["trainer.default_local_dir={old}"], None, True),
+            (["--resume"], ["trainer.default_local_dir={old}"], "100", False),
+            # What verl finds nothing in it begins anew.
+            (["--resume"], ["trainer.default_local_dir={old}"], None, True),
+            (["--resume"], ["trainer.default_local_dir={old}"], "200", True),
+            ([], ["trainer.default_local_dir={old}", "trainer.resume_mode=auto"], "100", False),
+            (["--resume"], ["trainer.default_local_dir={old}", "trainer.resume_mode=disable"], "100", True),
+            (
+                [],
+                [
+                    "trainer.default_local_dir={old}",
+                    "trainer.resume_mode=resume_path",
+                    "trainer.resume_from_path={old}/global_step_100",
+                ],
+                None,
+                False,
+            ),
+            (
+                [],
+                [
+                    "trainer.default_local_dir={old}",
+                    "trainer.resume_mode=resume_path",
+                    "trainer.resume_from_path={old}/../other/global_step_100",
+                ],
+                None,
+                True,
+            ),
+        ],
+    )
+    def test_nothing_saved_is_written_over_where_verl_would_write(
+        self, capsys, tmp_path, monkeypatch, flags, overrides, latest, refused
+    ):
+        monkeypatch.setattr("corrgrpo_train.integrations.verl.launch.launch", lambda whole: None)
+        monkeypatch.setenv("RAY_ADDRESS", "elsewhere")
+        old = tmp_path / "old"
+        (old / "global_step_100").mkdir(parents=True)
+        if latest is not None:
+            (old / "latest_checkpointed_iteration.txt").write_text(latest)
+        new = ["--preset", "paper/RLLA-v0", "--output", str(tmp_path / "new"), *flags]
+        assert main([*new, "--", *[override.format(old=old) for override in overrides]]) == (2 if refused else 0)
+        assert (str(old) in capsys.readouterr().err) == refused
+
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_an_error_in_another_process_is_one_line(self, capsys, tmp_path, monkeypatch, nested):
+        from ray.exceptions import RayTaskError
+
+        def failing(whole, task_runner_class):
+            error = UsageError("split 'train' has 3 tasks")
+            for _ in range(1 + nested):
+                error = RayTaskError("run", "Traceback\n...", error).as_instanceof_cause()
+            raise error
+
+        monkeypatch.setattr("verl.trainer.main_ppo.run_ppo", failing)
+        monkeypatch.setenv("RAY_ADDRESS", "elsewhere")
+        assert main(["--preset", "paper/RLLA-v0", "--output", str(tmp_path)]) == 2
+        assert capsys.readouterr().err == "corrgrpo_train.integrations.verl: error: split 'train' has 3 tasks\n"
 
     def test_a_machine_without_a_gpu_is_told(self, capsys, tmp_path, monkeypatch):
         monkeypatch.setattr("torch.cuda.is_available", lambda: False)

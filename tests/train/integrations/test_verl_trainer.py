@@ -6,6 +6,8 @@ and an update only records the batch that it was given.
 
 import logging
 import math
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,11 +20,16 @@ import transfer_queue
 import verl_stub
 from omegaconf import OmegaConf
 from tensordict import TensorDict
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, get_trainer_cls
-from verl_stub import Letters, StubServer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl_stub import InTurn, Letters, StubServer
 
-from corrgrpo_train.advantages import estimate
+import corrgrpo_train
+from corrgrpo_train.advantages import ESTIMATORS, estimate
 from corrgrpo_train.config import Config
+from corrgrpo_train.config_checks import check_algorithm
+from corrgrpo_train.errors import UsageError
 from corrgrpo_train.integrations.verl import registration  # noqa: F401  (registers)
 from corrgrpo_train.integrations.verl.compose import composed
 from corrgrpo_train.integrations.verl.settings import verl_settings
@@ -34,8 +41,8 @@ pytestmark = [pytest.mark.verl, pytest.mark.slow]
 FIELDS = ["uid", "advantages", "response_mask", "rm_scores", "extra_fields", "input_ids", "prompts", "responses"]
 
 
-class WithoutModel(ComponentTrainer):
-    """The trainer, but for what runs on GPUs."""
+class WithoutModel(PPOTrainerSync):
+    """verl's trainer, but for what runs on GPUs."""
 
     def _setup(self):
         self._init_tokenizer()
@@ -68,56 +75,104 @@ class WithoutModel(ComponentTrainer):
         return 0
 
 
+class Recorded(ComponentTrainer, WithoutModel):
+    """Ours in its place."""
+
+
+# A module of a user's, in the folder that the launcher is started in: an estimator, and an environment of the least
+# kind, with neither splits nor a list of components, whose members of a group are told apart by their letters.
+OWN_MODULE = """
+import gymnasium as gym
+from types import SimpleNamespace
+
+from corrgrpo_train.advantages import register
+
+
+@register("opo")
+def thrice(batch):
+    return 3 * batch.centred_total
+
+
+class LettersEnv(gym.Env):
+    observation_space, action_space = gym.spaces.Dict(), gym.spaces.Text(9)
+
+    def __init__(self, kinds=("same", "failing", "dead", "differing")):
+        self.tasks = [SimpleNamespace(id=f"{kind}-{i}") for kind in kinds for i in range(4)]
+
+    def reset(self, *, seed=None, options=None):
+        self.kind, _, self.number = options["task_id"].partition("-") if options else ("same", "-", "0")
+        return {"messages": ({"role": "user", "content": f"{self.kind} {self.number}"},)}, {}
+
+    def step(self, action):
+        if self.kind == "dead" or (self.kind in ("failing", "differing") and action[0] == "D"):
+            raise ConnectionError("no simulator")
+        hit = float(action[0] == "A" or self.kind != "differing")
+        info = {"reward_components": {"hit": hit}, "reward_weights": {"hit": 2.0}}
+        return {"messages": ()}, 2 * hit, True, False, info
+
+
+gym.register("own/Letters-v0", LettersEnv)
+"""
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A trainer after two steps and its validations."""
+def session(tmp_path_factory):
+    """Ray as the launcher starts it in a folder with a module of the user's; the folder and a tokenizer."""
     folder = tmp_path_factory.mktemp("verl")
     model, tokenizer = build_tiny(0, hidden_size=64, layers=1)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    config = Config(
-        env="CorrelatedBandit-v0",
-        reward_weights={"reward_2": 0.5},
-        model=str(folder),
-        method="corr_gdpo",  # its statistics are the whole batch's: rows that fill it up would be seen in them
-        groups_per_step=3,
-        group_size=4,
-        steps=2,
-        max_prompt_tokens=400,
-        max_new_tokens=8,
-        validation_tasks=4,
-        validation_every=2,
-        checkpoint_every=0,
-        tensorboard=False,
-        output=str(folder / "run"),
-    )
+    (folder / "own_module.py").write_text(OWN_MODULE)
+    settings = verl_settings(Config(env="own_module:own/Letters-v0", model=str(folder), method="own_module:opo"))
+    variables = settings["ray_kwargs"]["ray_init"]["runtime_env"]["env_vars"]
+    ray.cloudpickle.register_pickle_by_value(verl_stub)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        ray.init(
+            num_cpus=4,
+            include_dashboard=False,
+            log_to_driver=False,
+            # The package of this working tree, whatever is installed.
+            runtime_env={"env_vars": {**variables, "PYTHONPATH": str(Path(corrgrpo_train.__file__).parents[1])}},
+            logging_level=logging.ERROR,
+        )
+        try:
+            yield folder, tokenizer
+        finally:
+            ray.shutdown()
+            for names, name in (
+                (ESTIMATORS, "opo"),
+                (ADV_ESTIMATOR_REGISTRY, "component_opo"),
+                (sys.modules, "own_module"),
+            ):
+                names.pop(name, None)
+
+
+def train(session, answers, *overrides, **changed):
+    """Train with verl's loop; the trainer and what it logged, by step."""
+    folder, _ = session
+    changed = {"model": str(folder), "steps": 2, "group_size": 4, "max_new_tokens": 8, "tensorboard": False, **changed}
+    config = Config(max_prompt_tokens=400, checkpoint_every=0, output=str(folder / "run"), **changed)
+    check_algorithm(config)  # as the launcher does; it imports a module of the user's
     overrides = [
         "actor_rollout_ref.rollout.agent.num_workers=1",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
         "trainer.save_freq=-1",
-        # 12 rows, and verl trains on multiples of 4 * 4: it fills up with copies.
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        *overrides,
     ]
     whole = composed(verl_settings(config), overrides)
-    variables = OmegaConf.to_container(whole.ray_kwargs.ray_init.runtime_env.env_vars)
     assert get_trainer_cls(whole.trainer.v1.trainer_mode) is ComponentTrainer
-    ray.cloudpickle.register_pickle_by_value(verl_stub)
-    ray.init(
-        num_cpus=4,
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": variables},
-        logging_level=logging.ERROR,
-    )
+    whole.transfer_queue.enable = True
+    OmegaConf.resolve(whole)
+    transfer_queue.init(whole.transfer_queue)
     try:
-        whole.transfer_queue.enable = True
-        OmegaConf.resolve(whole)
-        transfer_queue.init(whole.transfer_queue)
-        trainer = WithoutModel(whole)
+        trainer = Recorded(whole)
+        trainer.replay_buffer.poll_interval = 0.1
         trainer.init()
         manager = AgentLoopManagerTQ.create(
             config=whole,
-            llm_client=StubServer(Letters(tokenizer, longest=1), version=0),
+            llm_client=StubServer(answers, version=0),
             teacher_client=None,
             reward_loop_worker_handles=[],
         )
@@ -126,10 +181,46 @@ def trained(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("verl.utils.tracking.Tracking.log", trainer_log)
             trainer.fit(manager)
-        yield trainer, logged, tokenizer
+        for worker in manager.agent_loop_workers:
+            ray.kill(worker)
+        return trainer, logged
     finally:
         transfer_queue.close()
-        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def trained(session):
+    """A trainer after two steps and its validations."""
+    _, tokenizer = session
+    trainer, logged = train(
+        session,
+        Letters(tokenizer, longest=1),
+        # 12 rows, and verl trains on multiples of 4 * 4: it fills up with copies.
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        env="CorrelatedBandit-v0",
+        reward_weights={"reward_2": 0.5},
+        method="corr_gdpo",  # its statistics are the whole batch's: rows that fill it up would be seen in them
+        groups_per_step=3,
+        validation_tasks=4,
+        validation_every=2,
+    )
+    return trainer, logged, tokenizer
+
+
+@pytest.fixture(scope="module")
+def filtered(session):
+    """A trainer after two steps with dynamic sampling on an environment that fails at times, and no validation."""
+    _, tokenizer = session
+    trainer, logged = train(
+        session,
+        InTurn(tokenizer, "ABCD"),
+        env="own_module:own/Letters-v0",
+        method="own_module:opo",
+        groups_per_step=2,
+        validation_tasks=0,
+        dynamic_sampling="hit",
+    )
+    return trainer, dict(logged)
 
 
 def test_two_steps_of_verl_s_loop_with_our_advantages(trained):
@@ -177,13 +268,72 @@ def test_diagnostics_and_validation_are_logged(trained):
         assert math.isfinite(before[f"val-aux/CorrelatedBandit-v0/components/{name}/mean@1"])
     assert "val-core/CorrelatedBandit-v0/reward/mean@1" in before
     for step in (1, 2):
-        assert steps[step]["estimator/rows_left_out"] == 4
+        # The four rows that fill up are none that could not be scored.
+        assert steps[step]["estimator/rows_left_out"] == 0
         assert math.isfinite(steps[step]["critic/score/mean"])
         assert "estimator/correlation/reward_1/reward_2" in steps[step]
     assert trainer.trainer_mode == "sync"
 
 
+def test_dynamic_sampling_replaces_groups_whose_scored_episodes_do_not_differ(filtered, session):
+    # One failing call must not end the run, nor pass for a reward of 0.
+    (trainer, logged), (_, tokenizer) = filtered, session
+    assert len(trainer.batches) == 2
+    for rows, tags in trainer.batches:
+        assert len(rows) == 8
+        assert not any(tag.get("is_padding") for tag in tags)
+        for row in rows:
+            assert row["extra_fields"]["task_id"].startswith("differing-")
+            components = row["extra_fields"]["reward_components"]
+            letter = tokenizer.decode(row["responses"])[0]
+            assert components == ({} if letter == "D" else {"hit": float(letter == "A")})
+            # Centred totals 4/3 and -2/3 of the scored three, times three; nothing of the fourth is trained on.
+            wanted = {"A": 4.0, "B": -2.0, "C": -2.0, "D": 0.0}[letter]
+            assert row["advantages"].tolist() == pytest.approx([wanted] * len(row["advantages"]), abs=1e-5)
+            assert row["response_mask"].tolist() == [int(letter != "D")] * len(row["response_mask"])
+    for step in (1, 2):
+        assert logged[step]["estimator/rows_left_out"] == 2
+    assert sum(logged[step].get("training/filter_groups/evicted_samples", 0) for step in (1, 2)) > 0
+
+
+def test_without_validation_nothing_is_validated(filtered):
+    _, logged = filtered
+    assert sorted(logged) == [1, 2]
+    assert not any(name.startswith("val-") for values in logged.values() for name in values)
+
+
+def test_a_step_without_a_scored_episode_changes_nothing(session):
+    _, tokenizer = session
+    trainer, logged = train(
+        session,
+        Letters(tokenizer),
+        "actor_rollout_ref.actor.ppo_mini_batch_size=2",  # and verl fills up
+        env="own_module:own/Letters-v0",
+        env_args={"kinds": ["dead"]},
+        groups_per_step=1,
+        validation_tasks=0,
+    )
+    assert trainer.batches == []
+    assert sorted(dict(logged)) == [1, 2]
+    assert all(values["critic/score/mean"] == 0 for _, values in logged)
+    assert all(values["estimator/rows_left_out"] == 4 for _, values in logged)
+
+
+def test_a_module_of_ones_own_is_imported_in_every_process(session):
+    @ray.remote
+    def named():
+        import verl.trainer.ppo.core_algos as core
+
+        ours = {name: getattr(call, "estimator", None) for name, call in core.ADV_ESTIMATOR_REGISTRY.items()}
+        return ours, corrgrpo_train.__file__
+
+    there, imported = ray.get(named.remote())
+    assert imported == corrgrpo_train.__file__  # not an installed one: the other tests here would try that
+    assert there["component_opo"] == "opo"
+    assert there["opo"] is None  # verl's own
+
+
 def test_a_kl_penalty_in_the_reward_is_refused():
     config = OmegaConf.create({"algorithm": {"adv_estimator": "corrgrpo", "use_kl_in_reward": True}})
-    with pytest.raises(ValueError, match="use_kl_in_reward changes a reward that estimators of components do not read"):
+    with pytest.raises(UsageError, match="use_kl_in_reward changes a reward that estimators of components do not read"):
         ComponentTrainer(config)

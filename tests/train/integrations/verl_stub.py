@@ -47,6 +47,19 @@ class Letters:
         return ids, [-rng.random() for _ in ids]
 
 
+class InTurn:
+    """One letter and the end token: for each prompt the letters in turn, so that a group of as many has each once."""
+
+    def __init__(self, tokenizer: Any, letters: str) -> None:
+        self.tokenizer, self.letters = tokenizer, letters
+        self.calls: dict[tuple[int, ...], int] = {}
+
+    def __call__(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
+        count = self.calls[tuple(prompt_ids)] = self.calls.get(tuple(prompt_ids), -1) + 1
+        letter = self.letters[count % len(self.letters)]
+        return [*self.tokenizer(letter, add_special_tokens=False).input_ids, self.tokenizer.eos_token_id], [-1.0, -1.0]
+
+
 class Script:
     """The given texts, one a turn, each with its end token; log-probabilities are -1, -2, ... through the episode."""
 

@@ -7,7 +7,7 @@ import threading
 import gymnasium as gym
 import pytest
 import rollout_envs  # noqa: F401  (registers the environments)
-from rollout_envs import ToyEnv
+from rollout_envs import LingeringEnv, ToyEnv
 
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError
@@ -123,6 +123,18 @@ def test_a_slow_environment_holds_nobody_up(tiny):
     episodes = rollout(tiny, "rollout/Patient-v0", {"turns": 2}, "async", Trickling(tiny[0], [2, *ENDS]), workers=2)
     assert PatientEnv.waited
     assert [len(episode.texts) for episode in episodes] == [2] * 8
+
+
+@pytest.mark.parametrize("schedule", ["async", "lockstep"])
+def test_one_that_is_slow_to_be_broken_off_holds_nobody_up(tiny, schedule):
+    LingeringEnv.begin()
+    # Room for one turn, whatever its length, and not for what stands before the next.
+    limits = Limits(8, max(len(e.tokens) for e in rollout(tiny, "rollout/Toy-v0", {}, "lockstep")) + 1)
+    arguments = {"turns": 2, "others": 7}
+    engine = Trickling(tiny[0], [2, *ENDS]) if schedule == "async" else None
+    episodes = rollout(tiny, "rollout/Lingering-v0", arguments, schedule, engine, workers=2, limits=limits)
+    assert LingeringEnv.waited
+    assert [(len(episode.texts), episode.status) for episode in episodes] == [(1, "length")] * 8
 
 
 @pytest.mark.parametrize("fails_at", [0, 3, 9])
