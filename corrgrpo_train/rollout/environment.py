@@ -118,6 +118,11 @@ def arguments_for(arguments: Mapping[str, Any], split: str) -> dict[str, Any]:
     return dict(arguments) if split == "train" else {**arguments, "split": split}
 
 
+def first_seed(split: str) -> int:
+    """Where the seeds of a split begin in an environment without tasks: those held out lie apart from training's."""
+    return 0 if split == "train" else 2**30
+
+
 def told(error: BaseException) -> str:
     """An error of an environment in one line: its type and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error)}"

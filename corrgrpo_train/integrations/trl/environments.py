@@ -39,9 +39,7 @@ class Environments:
             )
         key = (owner, split)
         if key not in self._runners:
-            self._runners[key] = EpisodeRunner(
-                self.name, arguments_for(self._arguments, split), timeout=self._timeout
-            )
+            self._runners[key] = EpisodeRunner(self.name, arguments_for(self._arguments, split), timeout=self._timeout)
         return self._runners[key]
 
     def release(self, owner: object) -> None:

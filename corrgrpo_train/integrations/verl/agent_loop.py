@@ -10,16 +10,15 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from omegaconf import OmegaConf
-from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
 from corrgrpo_train.config import Config
 from corrgrpo_train.engines import Completion
 from corrgrpo_train.integrations.verl.episode_output import EpisodeNotes, output_of
 from corrgrpo_train.integrations.verl.names import AGENT_LOOP
-from corrgrpo_train.rollout import environment
+from corrgrpo_train.models.end_tokens import end_tokens
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.environment import EpisodeRunner, Start
+from corrgrpo_train.rollout.environment import EpisodeRunner, Start, arguments_for
 from corrgrpo_train.rollout.episode import Episode, TokenSequence
 from corrgrpo_train.rollout.turns import Limits, break_off, context_full, opened, record, reset, step, turn_request
 from corrgrpo_train.step_rollout import overlong_penalty
@@ -55,9 +54,8 @@ class EnvironmentAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no 
         """
         settings, training = self.settings, not row["validation"]
         start = Start(row["task_id"], int(row["start_seed"]))
-        runner = await self._in_thread(
-            lambda: EpisodeRunner(settings.env, arguments_for(settings, row["split"]), timeout=settings.env_timeout)
-        )
+        arguments = arguments_for(settings.env_arguments, row["split"])
+        runner = await self._in_thread(lambda: EpisodeRunner(settings.env, arguments, timeout=settings.env_timeout))
         notes = EpisodeNotes(component_names(runner), tuple(getattr(runner.env.unwrapped, "metric_names", ())))
         episode = Episode(0, 0, start.label)
         try:
@@ -135,17 +133,6 @@ def chat_of(tokenizer: Any, model: str) -> Chat:
     return Chat(tokenizer, end_tokens(model))
 
 
-def end_tokens(model: str) -> tuple[int, ...]:
-    """End tokens in the generation settings of a model's folder or hub id; none where it has no such settings."""
-    if not model:
-        return ()
-    try:
-        listed = GenerationConfig.from_pretrained(model).eos_token_id
-    except (OSError, ValueError):
-        return ()
-    return tuple(listed if isinstance(listed, list | tuple) else () if listed is None else (listed,))
-
-
 def completion_of(output: Any, chat: Chat) -> Completion:
     """What verl's server sampled, as ours; log-probabilities are 0 where the server gave none.
 
@@ -159,11 +146,6 @@ def completion_of(output: Any, chat: Chat) -> Completion:
     if len(logprobs) != len(ids):
         raise RuntimeError(f"the server gave {len(logprobs)} log-probabilities for {len(ids)} tokens")
     return Completion(ids, logprobs, finished=bool(ids) and ids[-1] in chat.eos_ids)
-
-
-def arguments_for(settings: Config, split: str) -> dict[str, Any]:
-    """The environment's constructor arguments for a split."""
-    return environment.arguments_for(settings.env_arguments, split)
 
 
 def component_names(runner: EpisodeRunner) -> tuple[str, ...]:

@@ -9,9 +9,15 @@ from torch.utils.data import Dataset
 from corrgrpo_train.config import Config
 from corrgrpo_train.config_checks import check_validation_split
 from corrgrpo_train.errors import UsageError
-from corrgrpo_train.integrations.verl.agent_loop import arguments_for, end_tokens
+from corrgrpo_train.models.end_tokens import end_tokens
 from corrgrpo_train.rollout.chat import Chat
-from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
+from corrgrpo_train.rollout.environment import (
+    EnvironmentFailedError,
+    EpisodeRunner,
+    Start,
+    arguments_for,
+    first_seed,
+)
 from corrgrpo_train.rollout.groups import check_split, listed_tasks
 
 logger = logging.getLogger(__name__)
@@ -88,7 +94,8 @@ class TaskDataset(Dataset[Row]):
 
     def _runner(self, settings: Config) -> EpisodeRunner:
         try:
-            return EpisodeRunner(settings.env, arguments_for(settings, self.split), timeout=settings.env_timeout)
+            arguments = arguments_for(settings.env_arguments, self.split)
+            return EpisodeRunner(settings.env, arguments, timeout=settings.env_timeout)
         except UsageError as error:
             if not self.validation:
                 raise
@@ -101,8 +108,7 @@ class TaskDataset(Dataset[Row]):
         tasks = listed_tasks(runner)
         if tasks is None:
             count = max(max_samples, settings.steps * settings.groups_per_step)
-            # Validation seeds lie apart from training's.
-            first = settings.seed * 1_000_003 + (0 if self.split == "train" else 2**30)
+            first = settings.seed * 1_000_003 + first_seed(self.split)
             return [Start(None, (first + index) % 2**31) for index in range(count)]
         even = [index * len(tasks) // max_samples for index in range(min(max_samples, len(tasks)))]
         order = dict.fromkeys([*even, *range(len(tasks))])

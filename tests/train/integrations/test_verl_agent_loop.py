@@ -19,7 +19,7 @@ from corrgrpo_train.advantages import estimate
 from corrgrpo_train.config import Config
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.integrations.verl import registration  # noqa: F401  (registers)
-from corrgrpo_train.integrations.verl.agent_loop import EnvironmentAgentLoop, end_tokens
+from corrgrpo_train.integrations.verl.agent_loop import EnvironmentAgentLoop
 from corrgrpo_train.integrations.verl.compose import composed
 from corrgrpo_train.integrations.verl.dataset import TaskDataset
 from corrgrpo_train.integrations.verl.settings import verl_settings
@@ -385,14 +385,6 @@ def test_one_that_is_slow_to_be_broken_off_holds_nobody_up(tiny_folder):
     )
     assert LingeringEnv.waited
     assert {(output.extra_fields["status"], output.num_turns) for output in outputs} == {("length", 2)}
-
-
-def test_end_tokens_are_those_of_the_generation_settings(tmp_path):
-    assert end_tokens("") == end_tokens(str(tmp_path)) == ()
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
-    assert end_tokens(str(tmp_path)) == (7, 9)
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 5}')
-    assert end_tokens(str(tmp_path)) == (5,)
 
 
 # ---- the data set ----------------------------------------------------------------------------------------
