@@ -156,12 +156,17 @@ def check_split(runner: EpisodeRunner) -> None:
     Raises:
         UsageError: if no split is named, and the environment's own is `"test"`.
     """
-    if "split" not in runner.arguments and getattr(runner.env.unwrapped, "split", None) == "test":
+    if gives_test_tasks(runner):
         raise UsageError(
             f"env {runner.name!r} is for evaluation: its split is 'test' unless env_args names another one. Measure a "
             "model on it with python -m corrgrpo_train.evaluate, or train on these tasks all the same with "
             "--env-args.split test --validation-tasks 0"
         )
+
+
+def gives_test_tasks(runner: EpisodeRunner) -> bool:
+    """Whether the environment's tasks are test tasks though no split was named."""
+    return "split" not in runner.arguments and getattr(runner.env.unwrapped, "split", None) == "test"
 
 
 def _order(runner: EpisodeRunner, seed: int) -> TaskOrder | None:

@@ -24,8 +24,10 @@ PARAMETERS = {
 ATTRIBUTES = (
     "_logs",
     "_metrics",
+    "_tokenizer",
     "accelerator",
     "environment_factories",
+    "eos_token_ids",
     "model",
     "multi_objective_aggregation",
     "num_generations",

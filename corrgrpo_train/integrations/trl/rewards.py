@@ -1,7 +1,7 @@
 """Reward functions as TRL wants them: one for each component of an environment."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from corrgrpo_train.measures import summary
@@ -46,11 +46,13 @@ class ComponentReward:
 
     Attributes:
         weight: the component's weight in the environment's reward; `MultiRewardGRPOTrainer` takes it from here.
+        end_tokens: those that end a completion; one that ends with another was cut.
     """
 
-    def __init__(self, name: str, weight: float, scored: OnceScored) -> None:
+    def __init__(self, name: str, weight: float, scored: OnceScored, end_tokens: Collection[int]) -> None:
         """Name the component; TRL logs under `__name__`."""
         self.__name__, self.weight, self._scored = name, weight, scored
+        self.end_tokens = frozenset(end_tokens)
 
     def __call__(self, **columns: Any) -> list[float | None]:
         """Raw values of the component, one a completion; None where it could not be scored."""

@@ -1,36 +1,28 @@
-"""Environments with tools as TRL takes them: an object with a `reset` and a method for each tool.
+"""`ToolEpisode`: an environment with tools as TRL takes it, an object with a `reset` and a method for each tool.
 
 TRL reads the calls in a model's text itself and makes them one at a time; what a method returns becomes the tool's
 message. Here each call becomes the text of a turn, written as the environment wants calls, and is a step of it. What
 TRL does not hand on (a tool that does not exist) and the answer are made up for when the episode is scored.
 """
 
-import inspect
 import itertools
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from corrgrpo_envs.agents.calls import ToolCall
-from corrgrpo_envs.agents.formats import action_text, call_format
+from corrgrpo_envs.agents.formats import FORMATS, action_text
+from corrgrpo_envs.errors import unknown
 from corrgrpo_train.errors import UsageError
-from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner, Start
+from corrgrpo_train.integrations.trl.environments import Environments, beginning
+from corrgrpo_train.integrations.trl.plain_text import PlainText
+from corrgrpo_train.rollout.environment import EnvironmentFailedError, EpisodeRunner
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.rollout.turns import fail, reset, step, take
 
 ENDED = "The episode has ended."
 """What a tool says after the environment's last turn."""
 
-_RESERVED = ("reset", "get_reward")
-_TYPES: Mapping[str, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "object": dict[str, Any],
-    "array": list[Any],
-    "null": type(None),
-}
+UNWRITABLE = '{"name": <tool_call>'
+"""Stands for a call that the environment's format can't write: in every format it is a broken one."""
 
 
 class ToolEpisode:
@@ -39,24 +31,36 @@ class ToolEpisode:
     Every public method but `reset` is a tool to TRL, so there are no others.
     """
 
-    def __init__(self, make: Callable[[str], EpisodeRunner], tools: Sequence[str]) -> None:
-        """Make none of the environments yet: `make` does so for a split."""
-        self._make, self._tools = make, tuple(tools)
-        self._runners: dict[str, EpisodeRunner] = {}
+    def __init__(
+        self, environments: Environments, tools: Sequence[str], plain: PlainText, end_tokens: Collection[int]
+    ) -> None:
+        """Make no environment yet.
+
+        Args:
+            environments: of which one for each split is this rollout's.
+            tools: names of the methods.
+            plain: makes plain what the model is shown.
+            end_tokens: with which a completion ends that was not cut.
+        """
+        self._environments, self._owner = environments, environments.owner(self)
+        self._tools, self._plain, self._end_tokens = tuple(tools), plain, frozenset(end_tokens)
         self._runner: EpisodeRunner | None = None
+        self._format = "hermes"
         self._episode = Episode(0, 0, "")
         self._seen: tuple[dict[str, str], ...] = ()
         self._calls, self._over, self._settled = 0, True, True
+        self._fault: Exception | None = None
 
-    def reset(
-        self, *, prompt: Sequence[Mapping[str, Any]], task_id: str | None, seed: int, split: str, **_: Any
-    ) -> None:
-        """Begin an episode on a row of the data set."""
-        runner = self._runners.get(split)
-        if runner is None:
-            runner = self._runners[split] = self._make(split)
-        start = Start(task_id, seed)
-        self._runner, self._episode = runner, Episode(0, 0, start.label)
+    def reset(self, *, prompt: Sequence[Mapping[str, Any]] = (), **row: Any) -> None:
+        """Begin an episode on a row of the data set.
+
+        Raises:
+            UsageError: if the row is not one of the task's, or the environment is of no kind that can be run.
+        """
+        start, split = beginning(row)
+        runner = self._environments.runner(split, self._owner)
+        self._runner, self._episode, self._fault = runner, Episode(0, 0, start.label), None
+        self._format = _format_of(runner)
         self._calls, self._over, self._settled = 0, False, False
         first = reset(runner, start)
         if isinstance(first, EnvironmentFailedError):
@@ -64,7 +68,7 @@ class ToolEpisode:
             self._over = True
             return
         self._seen = tuple(dict(message) for message in first["messages"])
-        if [message["content"] for message in self._seen] != [message["content"] for message in prompt]:
+        if [self._plain(message["content"]) for message in self._seen] != [message["content"] for message in prompt]:
             raise UsageError(
                 f"task {start.label} begins with other messages than the data set's row: make the data set and the "
                 "reward functions with one trl_task"
@@ -76,13 +80,28 @@ class ToolEpisode:
         if self._over:
             return ENDED
         before = len(self._seen)
-        self._step(self._written([ToolCall(name, arguments)]))
+        try:
+            self._step(self._written({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}))
+        except Exception as error:
+            # TRL makes a tool's message of any exception and goes on; it is raised again when the episode is scored.
+            self._fault, self._over = error, True
+            raise
         # The first new message is the call itself.
         answers = [message["content"] for message in self._seen[before + 1 :]]
-        return ENDED if self._over else "\n".join(answers)
+        return ENDED if self._over else self._plain("\n".join(answers))
 
-    def _settle(self, completion: Sequence[Mapping[str, Any]]) -> Episode:
-        """The episode, scored after the completion's messages, the answer among them."""
+    def _settle(self, completion: Sequence[Mapping[str, Any]], token_ids: Sequence[int]) -> Episode:
+        """The episode, scored after the completion's messages, the answer among them.
+
+        Args:
+            completion: the messages that TRL made of the completion.
+            token_ids: the completion's tokens; one that does not end with an end token was cut.
+
+        Raises:
+            UsageError: if the environment is of no kind that can be run, and whatever else a call raised.
+        """
+        if self._fault is not None:
+            raise self._fault
         if self._settled:
             return self._episode
         self._settled = True
@@ -90,26 +109,35 @@ class ToolEpisode:
             # TRL answers itself for tools that don't exist and arguments that are none.
             answered = following.get("role") == "tool"
             for function in _functions(message) if answered else ():
-                if function["name"] not in self._tools or not isinstance(function["arguments"], Mapping):
-                    self._step(action_text({"tool_calls": [{"function": function}]}, self._format))
+                if not self._known(function):
+                    self._step(self._written({"tool_calls": [{"function": function}]}))
         last = completion[-1] if completion else {}
-        made = sum(len(_functions(message)) for message in completion if message.get("role") == "assistant")
-        if last.get("role") != "assistant" or (_functions(last) and self._calls >= made):
+        if last.get("role") != "assistant":
             self._step("", last=True)  # the budget ended with a tool's output
         elif _functions(last):
-            self._step(action_text(last, self._format), last=True)  # a call that was not made any more
+            # Its calls were made, and their output had no room; or they were not made any more.
+            self._step("" if self._made(completion) else self._written(last), last=True)
         else:
-            self._step(str(last.get("content") or ""))
+            cut = not token_ids or token_ids[-1] not in self._end_tokens
+            self._step(str(last.get("content") or ""), last=cut)
             self._step("", last=True)  # where an answer does not end the episode
         return self._episode
 
-    @property
-    def _format(self) -> str:
-        assert self._runner is not None
-        return str(getattr(self._runner.env.unwrapped, "call_format", "hermes"))
+    def _known(self, function: Mapping[str, Any]) -> bool:
+        """Whether TRL calls a method for it."""
+        return function.get("name") in self._tools and isinstance(function.get("arguments"), Mapping)
 
-    def _written(self, calls: Sequence[ToolCall]) -> str:
-        return call_format(self._format).render("", calls)
+    def _made(self, completion: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether calls of the completion's last message were made."""
+        known = [sum(map(self._known, _functions(message))) for message in completion]
+        return known[-1] > 0 and self._calls >= sum(known)
+
+    def _written(self, message: Mapping[str, Any]) -> str:
+        """The text of a turn; a model may ask for a call that the environment's format can't write."""
+        try:
+            return action_text(message, self._format)
+        except (ValueError, RecursionError):
+            return UNWRITABLE
 
     def _step(self, text: str, *, last: bool = False) -> None:
         if self._over:
@@ -120,97 +148,13 @@ class ToolEpisode:
         self._seen = self._seen if messages is None else messages
 
 
-def tool_environment(
-    schemas: Sequence[Mapping[str, Any]], make: Callable[[str], EpisodeRunner]
-) -> Callable[[], ToolEpisode]:
-    """Return a factory of rollouts whose class has the tools of the schemas as methods.
-
-    Args:
-        schemas: OpenAI tool schemas. They are kept on the factory as `schemas`, so that a trainer can show the model
-            these and not those that TRL reads off the methods, which lack what annotations can't say.
-        make: makes the environment of a split.
-
-    Raises:
-        UsageError: for a tool whose name can't be a method of TRL's environments.
-    """
-    functions = [schema["function"] for schema in schemas]
-    for function in functions:
-        name = function["name"]
-        if not name.isidentifier() or name.startswith("_") or name in _RESERVED:
-            raise UsageError(f"the tool {name!r} can't be a method of an environment of TRL; train with corrgrpo_train")
-    names = [function["name"] for function in functions]
-    kind = type("ToolEnvironment", (ToolEpisode,), {function["name"]: _method(function) for function in functions})
-
-    def factory() -> ToolEpisode:
-        episode: ToolEpisode = kind(make, names)
-        return episode
-
-    factory.schemas = [dict(schema) for schema in schemas]  # type: ignore[attr-defined]
-    return factory
+def _format_of(runner: EpisodeRunner) -> str:
+    name = getattr(runner.env.unwrapped, "call_format", "hermes")
+    if not isinstance(name, str) or name not in FORMATS:
+        raise UsageError(str(unknown("the environment's call_format", name, FORMATS)))
+    return name
 
 
 def _functions(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Name and arguments of the calls of a message."""
-    return [dict(call["function"]) for call in message.get("tool_calls") or ()]
-
-
-def _method(function: Mapping[str, Any]) -> Callable[..., str]:
-    """A method of `ToolEpisode` that makes the call; takes any arguments, for the environment judges them.
-
-    Signature, annotations and docstring say what the schema says, in the form from which TRL makes a schema.
-    """
-    name, described = function["name"], function.get("parameters", {})
-    properties: Mapping[str, Any] = described.get("properties", {})
-
-    def method(self: ToolEpisode, /, **arguments: Any) -> str:
-        return self._call(name, arguments)
-
-    required = set(described.get("required", ()))
-    annotations = {key: _annotation(schema) for key, schema in properties.items()}
-    parameters = [
-        inspect.Parameter(
-            key,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if key in required else properties[key].get("default"),
-            annotation=annotations[key],
-        )
-        for key in properties
-    ]
-    receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__name__ = method.__qualname__ = name
-    method.__signature__ = inspect.Signature([receiver, *parameters])  # type: ignore[attr-defined]
-    method.__annotations__ = annotations
-    lines = [f"    {key}: {_line(schema.get('description')) or key}" for key, schema in properties.items()]
-    method.__doc__ = "\n".join([_line(function.get("description")) or name, "", *(["Args:", *lines] if lines else [])])
-    return method
-
-
-def _line(text: Any) -> str:
-    return " ".join(str(text or "").split())
-
-
-def _annotation(schema: Mapping[str, Any]) -> Any:
-    """The Python type of a JSON schema."""
-    if "enum" in schema:
-        return Literal[tuple(schema["enum"])]
-    options = schema.get("anyOf") or [{**schema, "type": kind} for kind in _listed(schema.get("type", "string"))]
-    kinds = [_plain(option) for option in options]
-    union = kinds[0]
-    for kind in kinds[1:]:
-        union = union | kind
-    return union
-
-
-def _plain(schema: Mapping[str, Any]) -> Any:
-    if schema.get("type") == "array" and isinstance(schema.get("items"), Mapping):
-        return list[_annotation(schema["items"])]  # type: ignore[misc]
-    return dict if schema.get("type") == "object" else _TYPES.get(str(schema.get("type", "string")), str)
-
-
-def _listed(kind: Any) -> list[Any]:
-    return list(kind) if isinstance(kind, list) else [kind]
-
-
-def tools_key(text: str) -> str:
-    """The tools of an observation in a form in which equal ones are equal texts."""
-    return json.dumps(json.loads(text), sort_keys=True)
+    return [dict(call.get("function") or call) for call in message.get("tool_calls") or ()]

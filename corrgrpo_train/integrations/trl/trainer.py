@@ -10,6 +10,7 @@ from trl import GRPOTrainer
 from corrgrpo_train.advantages import ESTIMATORS, estimate
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.integrations.trl import contract
+from corrgrpo_train.integrations.trl.parsing import guarded_parsing
 from corrgrpo_train.integrations.trl.rewards import ComponentReward
 from corrgrpo_train.measures import flat_diagnostics
 
@@ -51,6 +52,7 @@ class MultiRewardGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL's types 
         super().__init__(*args, **kwargs)
         contract.check_trainer(self)
         self._check_settings()
+        self._check_end_tokens()
         self._take_weights()
         self._take_schemas()
         self._components: Tensor | None = None
@@ -61,7 +63,8 @@ class MultiRewardGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL's types 
         return self._components
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        output = super()._generate_and_score_completions(inputs)
+        with guarded_parsing(self._tokenizer):
+            output = super()._generate_and_score_completions(inputs)
         contract.check_batch(output, len(inputs))
         mode = "train" if self.model.training else "eval"
         size = self.num_generations if mode == "train" else self.num_generations_eval
@@ -96,6 +99,16 @@ class MultiRewardGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL's types 
                 raise UsageError(
                     f"{name}={getattr(self, name)!r} has no effect: advantages come from estimator {self.estimator!r}; "
                     "leave it out and choose the estimator"
+                )
+
+    def _check_end_tokens(self) -> None:
+        """An end token that the task does not know would stay in answers, and make whole ones count as cut."""
+        for function in self.reward_funcs:
+            unknown = sorted(set(self.eos_token_ids) - getattr(function, "end_tokens", set(self.eos_token_ids)))
+            if unknown:
+                raise UsageError(
+                    f"the model also ends its turns with token {', '.join(map(str, unknown))}: "
+                    f"give trl_task stop_token_ids={unknown}"
                 )
 
     def _take_weights(self) -> None:

@@ -1,7 +1,8 @@
 """What the integration takes for granted of TRL, checked on the one that is installed; the errors when it drifts."""
 
-import importlib.metadata
 import inspect
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -27,9 +28,17 @@ def test_the_extra_has_the_cap_that_the_integration_has():
     assert requirement.specifier == contract.SUPPORTED
 
 
-def test_the_installed_versions_are_inside_the_ranges():
-    contract.check_version(importlib.metadata.version("trl"))
-    contract.check_class(GRPOTrainer)
+def test_another_version_is_refused_on_import():
+    code = "import trl; trl.__version__ = '1.15.0'; import corrgrpo_train.integrations.trl"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).resolve().parents[3],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode != 0
+    assert "UsageError: TRL 1.15.0 is not supported" in ended.stderr
 
 
 @pytest.mark.parametrize("version", ["1.15.3", "1.17.0", "2.0.0", "1.17.0.dev0"])

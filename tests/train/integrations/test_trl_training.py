@@ -52,6 +52,15 @@ def rlla_writer(answers):
     return write
 
 
+def scored(row):
+    """The components of what `rlla_writer` writes in a row of a group, as the environment itself scores it."""
+    env = gym.make("corrgrpo/RLLA-v0").unwrapped
+    observation, _ = env.reset(options={"task_id": env.tasks[0].id})
+    start = observation["messages"][-1]["content"]
+    *_, info = env.step(rlla_writer({start: env.reference()})(start, row))
+    return list(info["reward_components"].values())
+
+
 def test_rlla_trains_with_its_components_as_reward_functions(tmp_path):
     model, tokenizer = tiny_policy()
     task = rlla(tokenizer, env_args={"reward_weights": {"format": 0.5}})
@@ -76,12 +85,15 @@ def test_rlla_trains_with_its_components_as_reward_functions(tmp_path):
     # In turn: a wrong call, the right one, no format, the right one.
     assert history(trainer, "rewards/format/mean") == [0.75, 0.75]
     assert len(script.prompts) == 16
-    for output, components in zip(seen[-1:], [trainer._components], strict=True):
-        expected = estimate("corrgrpo", components, [0] * 4 + [1] * 4, [1, 1, 1, 0.5])
+    components = torch.tensor([scored(row % 4) for row in range(8)])
+    torch.testing.assert_close(trainer._components, components)
+    expected = estimate("corrgrpo", components, [0] * 4 + [1] * 4, [1, 1, 1, 0.5])
+    for output in seen:
         torch.testing.assert_close(output["advantages"], expected.advantages)
-        assert list(trainer._logs["advantages"]) == pytest.approx(expected.advantages.tolist())
-        q = expected.diagnostics["correlation_sum"].mean().item()
-        assert history(trainer, "estimator/correlation_sum")[-1] == pytest.approx(q)
+    assert list(trainer._logs["advantages"]) == pytest.approx(expected.advantages.tolist())
+    assert history(trainer, "estimator/correlation_sum")[-1] == pytest.approx(
+        expected.diagnostics["correlation_sum"].mean().item()
+    )
     assert "estimator/correlation/function_name/format" in trainer.state.log_history[0]
 
 
