@@ -37,7 +37,6 @@ def main():
     args = parser.parse_args()
 
     policy = load_policy_model(args.model)
-    task = trl_task(args.env, policy.tokenizer, env_args=args.env_args, limit=args.limit)
     settings = GRPOConfig(
         args.output,
         use_cpu=not torch.cuda.is_available(),
@@ -52,18 +51,25 @@ def main():
         save_strategy="no",
         report_to="none",
     )
-    trainer = MultiRewardGRPOTrainer(
-        policy.model,
-        task.reward_funcs,
-        settings,
-        task.datasets["train"],
-        processing_class=policy.tokenizer,
-        environment_factory=task.environment_factory,
-        estimator=args.estimator,
-        estimator_options=args.estimator_options,
-    )
-    trainer.train()
-    trainer.save_model()
+    with trl_task(
+        args.env,
+        policy.tokenizer,
+        env_args=args.env_args,
+        limit=args.limit,
+        stop_token_ids=policy.stop_token_ids,
+    ) as task:
+        trainer = MultiRewardGRPOTrainer(
+            policy.model,
+            task.reward_funcs,
+            settings,
+            task.datasets["train"],
+            processing_class=policy.tokenizer,
+            environment_factory=task.environment_factory,
+            estimator=args.estimator,
+            estimator_options=args.estimator_options,
+        )
+        trainer.train()
+        trainer.save_model()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 TESTED_ELSEWHERE = {
     *("environments", "leetcode", "agentdojo", "apibank", "asb", "injecagent"),
     *("humaneval", "mbpp", "livecodebench"),
-    "trl",  # names a model on the hub; examples/trl_training.py is the same with a small one, and is run
+    "trl",  # with TRL: tests/train/integrations/test_trl_documentation.py
 }
 PROGRAMS = ("python", "pip", "make", "torchrun", "accelerate", "source", "bash", "VLLM_LOGGING_LEVEL=INFO")
 
