@@ -152,6 +152,13 @@ def test_calls_of_the_last_message_are_made_once():
     episode.get_balance()
     scores(task, episode, [call("get_balance"), TOLD, call("nothing")])
     assert [text.count("nothing") for text in episode._episode.texts] == [0, 1]
+    # A call of a tool that does not exist is none that was made.
+    _, tokenizer = tiny_policy(tools=True)
+    task = trl_task("rollout/Toy-v0", tokenizer, env_args={"turns": 9}, limit=1)
+    episode = begun(task)
+    episode.echo()
+    scores(task, episode, [call("nothing"), TOLD, call("echo")])
+    assert [text.count("echo") for text in episode._episode.texts] == [1, 0, 0]
 
 
 def test_rows_of_another_environment_are_refused():
