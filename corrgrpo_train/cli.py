@@ -25,7 +25,8 @@ from corrgrpo_train.config import (
     results_of,
     to_yaml,
 )
-from corrgrpo_train.config_checks import check_values, remarks, validate
+from corrgrpo_train.config_checks import check_values, validate
+from corrgrpo_train.config_remarks import remarks
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.setting_types import expected
 from corrgrpo_train.torchrun import is_first_to_fail, torchrun_rank

@@ -15,7 +15,7 @@ from corrgrpo_envs.sandbox.inside.encoder import Encoder
 from corrgrpo_envs.sandbox.inside.values import Bounds
 from corrgrpo_envs.sandbox.isolation import LEVELS, Isolation, SandboxError
 from corrgrpo_envs.sandbox.jobs import Case, Check, Limits
-from corrgrpo_envs.sandbox.verdicts import Measurement, Outcome, Returned, Verdict, measurement, verdict
+from corrgrpo_envs.sandbox.verdicts import Measurement, Outcome, Returned, Verdict, measurement, too_long, verdict
 from corrgrpo_envs.sandbox.worker import Worker, WorkerLostError
 
 HOSTS = ("auto", embedded.NAME, docker.NAME)
@@ -80,13 +80,13 @@ class Sandbox:
         The test and the program run in processes of their own; the program's sees the arguments of calls and
         nothing else of the test.
         """
-        if (refused := _too_long(program, limits)) is not None:
+        if (refused := too_long(program, limits)) is not None:
             return refused
         return verdict(self._ask({"op": "judge", "program": program, **check.plain()}, limits))
 
     def judge_output(self, program: str, cases: Sequence[Case], limits: Limits = _DEFAULT) -> Verdict:
         """Run a program once for each case and compare what it prints; the first failure ends it."""
-        if (refused := _too_long(program, limits)) is not None:
+        if (refused := too_long(program, limits)) is not None:
             return refused
         pairs = [(case.given, case.expected) for case in cases]
         return verdict(self._ask({"op": "cases", "program": program, "cases": pairs}, limits))
@@ -124,7 +124,7 @@ class Sandbox:
             raise ValueError(f"rounds must be at least 2 and at most max_rounds, not {shown(rounds)}, {shown(most)}")
         if core is not None and core not in _cores():
             raise unknown("core", core, _cores())
-        if (refused := _too_long(program, limits)) is not None:
+        if (refused := too_long(program, limits)) is not None:
             return Measurement(refused, Verdict(Outcome.FAILED, "not run"), why="the program does not pass")
         job = {
             "op": "measure",
@@ -147,7 +147,7 @@ class Sandbox:
 
     def call(self, program: str, function: str, *arguments: Any, limits: Limits = _DEFAULT, **named: Any) -> Returned:
         """Load a program and call one of its functions; for values that `inside.values` carries."""
-        if (refused := _too_long(program, limits)) is not None:
+        if (refused := too_long(program, limits)) is not None:
             return Returned(refused)
         document = Encoder({}, [], Bounds(size=1 << 28, nodes=1 << 26)).document([list(arguments), named])
         load = {"source": program, "names": {"call": function}, "value_bytes": int(limits.value_bytes)}
@@ -190,7 +190,7 @@ class Sandbox:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _checked(self, source: str, mode: str, limits: Limits) -> Verdict:
-        if (refused := _too_long(source, limits)) is not None:
+        if (refused := too_long(source, limits)) is not None:
             return refused
         return verdict(self._ask({"op": "check", "program": source, "mode": mode}, limits))
 
@@ -323,12 +323,6 @@ def close_all() -> None:
 
 def _lost(error: WorkerLostError) -> dict[str, Any]:
     return {"outcome": Outcome.INFRASTRUCTURE_ERROR, "message": str(error)}
-
-
-def _too_long(source: str, limits: Limits) -> Verdict | None:
-    if len(source) <= limits.source_bytes:
-        return None
-    return Verdict(Outcome.SYNTAX_ERROR, f"the source has {len(source)} characters, {limits.source_bytes} are allowed")
 
 
 def _cores() -> list[int]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from corrgrpo_envs.sandbox.jobs import Limits
+
 
 class Outcome(StrEnum):
     """How a run ended; all but the last two are the program's doing."""
@@ -184,3 +186,10 @@ def printable(text: str, length: int = 1000) -> str:
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text[:length]
     )
     return shown if len(text) <= length else shown + "…"
+
+
+def too_long(source: str, limits: Limits) -> Verdict | None:
+    """The verdict on a program that is longer than its limit, or None."""
+    if len(source) <= limits.source_bytes:
+        return None
+    return Verdict(Outcome.SYNTAX_ERROR, f"the source has {len(source)} characters, {limits.source_bytes} are allowed")

@@ -1,10 +1,15 @@
 """Evaluation: a model's episodes on environments, their measures with intervals, and comparisons."""
 
-from corrgrpo_train.evaluate.comparison import Difference, compared
-from corrgrpo_train.evaluate.evaluation import evaluate, merged
-from corrgrpo_train.evaluate.results import EnvironmentResult, Result, read_result
-from corrgrpo_train.evaluate.sample import Job, Sample
-from corrgrpo_train.evaluate.settings import EnvironmentChoice, Settings
+from typing import TYPE_CHECKING
+
+from corrgrpo_train.lazy import exports
+
+if TYPE_CHECKING:
+    from corrgrpo_train.evaluate.comparison import Difference, compared
+    from corrgrpo_train.evaluate.evaluation import evaluate, merged
+    from corrgrpo_train.evaluate.results import EnvironmentResult, Result, read_result
+    from corrgrpo_train.evaluate.sample import Job, Sample
+    from corrgrpo_train.evaluate.settings import EnvironmentChoice, Settings
 
 __all__ = [
     "Difference",
@@ -19,3 +24,12 @@ __all__ = [
     "merged",
     "read_result",
 ]
+
+__getattr__ = exports(
+    __name__,
+    comparison="Difference compared",
+    evaluation="evaluate merged",
+    results="EnvironmentResult Result read_result",
+    sample="Job Sample",
+    settings="EnvironmentChoice Settings",
+)

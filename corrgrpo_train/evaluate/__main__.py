@@ -2,7 +2,10 @@
 
 import sys
 
-from corrgrpo_train.evaluate.cli import main
+from corrgrpo_train.errors import needs_extra
+
+with needs_extra("train"):
+    from corrgrpo_train.evaluate.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

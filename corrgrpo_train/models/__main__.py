@@ -3,10 +3,12 @@
 import argparse
 import sys
 
-from rich.console import Console
+from corrgrpo_train.errors import UsageError, needs_extra
 
-from corrgrpo_train.errors import UsageError
-from corrgrpo_train.models.load import NAMES, load_policy_model
+with needs_extra("train"):
+    from rich.console import Console
+
+    from corrgrpo_train.models.load import NAMES, load_policy_model
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import corrgrpo_train.evaluate
+import corrgrpo_train.models
 from corrgrpo_train.errors import needs_extra
 
 
@@ -27,6 +29,8 @@ def test_a_fault_of_our_own_is_not_hidden():
     "module",
     [
         "corrgrpo_train",
+        "corrgrpo_train.models",
+        "corrgrpo_train.evaluate",
         "corrgrpo_train.report",
         "corrgrpo_train.benchmark",
         "corrgrpo_train.benchmark.study",
@@ -42,3 +46,11 @@ def test_a_command_says_which_extra_it_needs(module):
     assert ended.returncode == 2
     assert "which is not installed: pip install 'corrgrpo[train]'" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("package", [corrgrpo_train.evaluate, corrgrpo_train.models])
+def test_every_name_of_a_package_is_found(package):
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name if name != "DEFAULT_MODEL" else package.DEFAULT_MODEL
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        package.nothing  # noqa: B018

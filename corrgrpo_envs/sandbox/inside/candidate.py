@@ -23,19 +23,21 @@ import json
 import os
 import re
 import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
 from .decoder import Decoder
 from .encoder import Encoder
 from .frames import Channel, ClosedError, FrameBuffer, framed
+from .openings import Opening, opened
 from .own import Own
 from .values import Bounds, TooLargeError, UnsupportedError, all_scalar, node_classes
 
 _MESSAGE = 500
 _REPEATS = 30
-_REHEARSAL = "from typing import *\nfrom collections import *\nclass A:\n    def f(self, *x): return x\nf = A().f\n"
+_REHEARSAL = (
+    "import math\nfrom typing import *\nfrom collections import *\nclass A:\n    def f(self, *x): return x\nf = A().f\n"
+)
 _COMPILE_ERRORS = (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError)
 
 
@@ -52,8 +54,8 @@ def serve(channel: Channel, program: "Program") -> None:
 class Program:
     """A loaded program and the calls that wait for their time."""
 
-    def __init__(self) -> None:
-        self._module = types.ModuleType("solution")
+    def __init__(self, openings: list[Opening] | None = None) -> None:
+        self._openings = openings or []
         self._functions: dict[str, Callable[..., Any]] = {}
         self._classes: dict[str, type] = {}
         self._bounds = Bounds()
@@ -79,12 +81,9 @@ class Program:
     def _load(self, body: bytes) -> bytes:
         job = json.loads(body)
         self._bounds = Bounds(size=job["value_bytes"])
-        self._module.__name__ = "solution"
-        sys.modules["solution"] = self._module
-        failure = _execute(job["source"], self._module.__dict__)
+        namespace, failure = self._executed("solution", job["source"])
         if failure is not None:
             return failure
-        namespace = self._module.__dict__
         try:
             self._functions = {name: eval(path, namespace) for name, path in job["names"].items()}
         except BaseException as error:
@@ -93,6 +92,18 @@ class Program:
         # Matches of patterns are returned where a test wants something true.
         self._own = Own((re.Match, *(found for found in self._functions.values() if type(found) is type)))
         return b"K"
+
+    def _executed(
+        self, name: str, source: str, leave: type[BaseException] | tuple[()] = ()
+    ) -> tuple[dict[str, Any], bytes | None]:
+        """Run a source as a module; return its namespace, and a failure's frame or None."""
+        module, rest = opened(self._openings, source)
+        module.__name__ = name
+        sys.modules[name] = module
+        failure = _execute(rest, module.__dict__, leave)
+        if failure is not None and failure[:1] == b"S" and rest is not source:
+            failure = _execute(source, {}, leave)  # what does not compile is told as the whole source has it
+        return module.__dict__, failure
 
     def _call(self, body: bytes) -> bytes:
         call = Call(self._functions, self._classes, self._bounds, self._own, body)
@@ -115,9 +126,7 @@ class Program:
         return self._prepared.pop(0).reply()
 
     def _run(self, body: bytes) -> bytes:
-        module = types.ModuleType("__main__")
-        sys.modules["__main__"] = module
-        failure = _execute(json.loads(body)["source"], module.__dict__, leave=SystemExit)
+        _, failure = self._executed("__main__", json.loads(body)["source"], leave=SystemExit)
         if failure is not None:
             return failure
         try:
@@ -249,7 +258,7 @@ def rehearse() -> None:
     """Do a few times what every child does: code that has run is changed no more, and its pages stay shared."""
     load = {"source": _REHEARSAL, "names": {"candidate": "f"}, "value_bytes": 1 << 20}
     for _ in range(_REPEATS):
-        program = Program()
+        program = Program([Opening(("import math\n",))])
         program.answer(b"L" + json.dumps(load).encode())
         program.answer(b"Ccandidate\n" + Encoder({}, [], Bounds()).document([[1, [2], "x"], {}]))
     del sys.modules["solution"]

@@ -19,6 +19,7 @@ from typing import Any
 
 from . import candidate, cores, judge, orders
 from .layers import CANDIDATE, JUDGE, Layers, Limits
+from .openings import OPENINGS, Opening
 from .syscalls import release_free_memory
 
 _FIRST, _OWN = 3, 4  # a child's own descriptors begin here; so many at most
@@ -320,6 +321,7 @@ def run(control: socket.socket, layers: Layers, null: int, processes: int) -> No
         found = getattr(finder, "modules", {})
         for name in [name for name in found if name.startswith(__package__ or "")]:
             del found[name]
+    openings = [Opening(lines) for lines in OPENINGS]
     candidate.become_script()
     candidate.rehearse()
     judge.prepare()
@@ -331,7 +333,7 @@ def run(control: socket.socket, layers: Layers, null: int, processes: int) -> No
     null, processes = _apart(null), _apart(processes) if processes >= 0 else -1
     for place in (0, 1, *range(_FIRST, _FIRST + _OWN)):
         os.dup2(null, place)
-    program = candidate.Program()
+    program = candidate.Program(openings)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # for the children; the zygote's session has no terminal
     gc.collect()
     release_free_memory()
