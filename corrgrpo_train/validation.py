@@ -1,6 +1,7 @@
 """`Validator`: greedy episodes on fixed held-out tasks."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from corrgrpo_train.config_checks import check_validation_split
@@ -10,7 +11,7 @@ from corrgrpo_train.measures import summary
 from corrgrpo_train.processes import Processes
 from corrgrpo_train.rollout.chat import Chat
 from corrgrpo_train.rollout.collect import collect
-from corrgrpo_train.rollout.environment import Start
+from corrgrpo_train.rollout.environment import Start, first_seed
 from corrgrpo_train.rollout.episode import Episode
 from corrgrpo_train.rollout.groups import GroupSampler
 from corrgrpo_train.rollout.schedules import Schedule
@@ -73,7 +74,7 @@ class Validator:
                 f"no validation on split {split!r}: {error}; an environment that has no splits needs "
                 "--validation-tasks 0"
             ) from error
-        self.starts: list[Start] = (processes or Processes()).of_first(lambda: _chosen(probe, tasks))
+        self.starts: list[Start] = (processes or Processes()).of_first(lambda: _chosen(probe, tasks, first_seed(split)))
         probe.close()
         if not self.starts:
             raise UsageError(
@@ -104,12 +105,14 @@ class Validator:
         self.sampler.close()
 
 
-def _chosen(probe: GroupSampler, tasks: int) -> list[Start]:
-    """The first tasks whose prompts are short enough, at most so many."""
+def _chosen(probe: GroupSampler, tasks: int, first: int) -> list[Start]:
+    """The first tasks whose prompts are short enough, at most so many; seeds from `first` on where there is no list."""
     count = tasks if probe.tasks is None else min(tasks, probe.tasks)
     starts: list[Start] = []
     while len(starts) < count and probe.position < (probe.tasks or count):
         start = probe.start_at(probe.position)
+        if probe.order is None:
+            start = replace(start, seed=first + start.seed)
         probe.position += 1
         if probe.fits(start):
             starts.append(start)

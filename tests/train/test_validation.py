@@ -1,7 +1,8 @@
 import math
 
+import gymnasium as gym
 import pytest
-import rollout_envs  # noqa: F401  (registers the environments)
+import rollout_envs
 
 from corrgrpo_train.engines.transformers import TransformersEngine
 from corrgrpo_train.errors import UsageError
@@ -53,6 +54,23 @@ def test_what_cannot_be_validated_on(tiny, settings, message):
 def test_an_environment_without_splits_needs_to_go_without(tiny):
     with pytest.raises(UsageError, match="--validation-tasks 0"):
         Validator("rollout/Bare-v0", {}, Chat(tiny[1]), split="validation", tasks=2, max_prompt_tokens=2000)
+
+
+class SeededEnv(rollout_envs.BareEnv):
+    """Knows splits, and has no list of tasks."""
+
+    def __init__(self, split: str = "train") -> None:
+        super().__init__()
+
+
+def test_seeds_held_out_lie_apart_from_trainings(tiny):
+    if "validation/Seeded-v0" not in gym.registry:
+        gym.register("validation/Seeded-v0", SeededEnv)
+    arguments = ("validation/Seeded-v0", {}, Chat(tiny[1]))
+    held_out = Validator(*arguments, split="validation", tasks=3, max_prompt_tokens=2000)
+    training = GroupSampler(*arguments, groups=3, group_size=1, max_prompt_tokens=2000, seed=0)
+    assert [start.seed for start in held_out.starts] == [2**30, 2**30 + 1, 2**30 + 2]
+    assert [training.next_start().seed for _ in range(3)] == [0, 1, 2]
 
 
 def test_test_tasks_are_trained_on_only_when_asked_for(tiny):
