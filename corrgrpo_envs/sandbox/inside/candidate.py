@@ -97,13 +97,21 @@ class Program:
         self, name: str, source: str, leave: type[BaseException] | tuple[()] = ()
     ) -> tuple[dict[str, Any], bytes | None]:
         """Run a source as a module; return its namespace, and a failure's frame or None."""
-        module, rest = opened(self._openings, source)
+        try:
+            module, code = opened(self._openings, source)
+        except _COMPILE_ERRORS as error:
+            return {}, b"S" + described(error)[1:]
         module.__name__ = name
         sys.modules[name] = module
-        failure = _execute(rest, module.__dict__, leave)
-        if failure is not None and failure[:1] == b"S" and rest is not source:
-            failure = _execute(source, {}, leave)  # what does not compile is told as the whole source has it
-        return module.__dict__, failure
+        namespace = module.__dict__
+        namespace["__builtins__"] = builtins  # not this module's copy
+        try:
+            exec(code, namespace)
+        except leave:
+            pass
+        except BaseException as error:
+            return namespace, described(error)
+        return namespace, None
 
     def _call(self, body: bytes) -> bytes:
         call = Call(self._functions, self._classes, self._bounds, self._own, body)
@@ -205,22 +213,6 @@ class Call:
             return b"T" + _clipped(error).encode()
         except BaseException as error:
             return described(error)
-
-
-def _execute(source: str, namespace: dict[str, Any], leave: type[BaseException] | tuple[()] = ()) -> bytes | None:
-    """Compile and run a source; return a failure's frame or None."""
-    try:
-        code = compile(source, "<program>", "exec", dont_inherit=True)
-    except _COMPILE_ERRORS as error:
-        return b"S" + described(error)[1:]
-    namespace["__builtins__"] = builtins  # not this module's copy
-    try:
-        exec(code, namespace)
-    except leave:
-        return None
-    except BaseException as error:
-        return described(error)
-    return None
 
 
 def described(error: BaseException) -> bytes:

@@ -29,16 +29,15 @@ PIECES = (
 )
 
 
-def outcome(module: types.ModuleType, source: str) -> tuple[object, ...]:
-    """What running a source in a module gives: the error and its lines, and its namespace in order."""
-    namespace = module.__dict__
-    namespace["__builtins__"] = builtins
+def outcome(opened_as: Callable[[], tuple[types.ModuleType, types.CodeType]]) -> tuple[object, ...]:
+    """What running a source gives: the error and its lines, and its namespace in order."""
     failure: object = None
     try:
-        code = compile(source, "<program>", "exec", dont_inherit=True)
+        module, code = opened_as()
     except (SyntaxError, ValueError) as error:
-        place = getattr(error, "lineno", None), getattr(error, "offset", None)
-        return type(error), str(error) if isinstance(error, SyntaxError) else "", place
+        return type(error), str(error), getattr(error, "lineno", None), getattr(error, "offset", None)
+    namespace = module.__dict__
+    namespace["__builtins__"] = builtins
     try:
         exec(code, namespace)
     except Exception as error:
@@ -48,9 +47,7 @@ def outcome(module: types.ModuleType, source: str) -> tuple[object, ...]:
             lines.append(trace.tb_lineno)
             trace = trace.tb_next
         failure = (type(error), str(error), lines[1:])
-    # The one known difference: where a module's own annotations stand among its names.
-    names = [name for name in namespace if name != "__annotations__"]
-    return failure, [(name, shown(namespace[name])) for name in names], namespace.get("__annotations__")
+    return failure, [(name, shown(value)) for name, value in namespace.items()]
 
 
 def shown(value: object) -> object:
@@ -62,23 +59,32 @@ def shown(value: object) -> object:
     return repr(value) if isinstance(value, float) else value
 
 
-def both(text: str, rest: str) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    source = text + rest
-    module, left = opened([Opening(lines) for lines in OPENINGS], source)
-    assert left != source, "the opening is recognised"
-    return outcome(module, left), outcome(types.ModuleType("solution"), source)
+def fresh() -> list[Opening]:
+    """Openings whose modules no test has touched."""
+    return [Opening(lines) for lines in OPENINGS]
+
+
+def recognised(source: str) -> bool:
+    return any(opening.rest(source) is not None for opening in fresh())
+
+
+def both(source: str) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    def whole() -> tuple[types.ModuleType, types.CodeType]:
+        return types.ModuleType("solution"), compile(source, "<program>", "exec", dont_inherit=True)
+
+    return outcome(lambda: opened(fresh(), source)), outcome(whole)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("rest", PIECES)
 def test_what_follows_runs_as_in_the_whole(text: str, rest: str) -> None:
-    short, whole = both(text, rest)
+    short, whole = both(text + rest)
     assert short == whole
 
 
 @given(st.sampled_from(TEXTS), st.lists(st.sampled_from(PIECES), max_size=6).map("".join))
 def test_any_pieces_run_as_in_the_whole(text: str, rest: str) -> None:
-    short, whole = both(text, rest)
+    short, whole = both(text + rest)
     assert short == whole
 
 
@@ -86,7 +92,7 @@ def test_any_pieces_run_as_in_the_whole(text: str, rest: str) -> None:
 def test_empty_lines_between_the_imports_count(lines: tuple[str, ...], data: st.DataObject) -> None:
     empty = data.draw(st.lists(st.integers(0, 3), min_size=len(lines), max_size=len(lines)))
     text = "".join("\n" * count + line for count, line in zip(empty, lines, strict=True))
-    short, whole = both(text, "def f(): pass\n1 / 0\n")
+    short, whole = both(text + "def f(): pass\n1 / 0\n")
     assert short == whole
 
 
@@ -107,13 +113,14 @@ def test_empty_lines_between_the_imports_count(lines: tuple[str, ...], data: st.
 )
 def test_another_beginning_is_left_alone(change: Callable[[str], str]) -> None:
     for text in TEXTS:
-        module, left = opened([Opening(lines) for lines in OPENINGS], change(text))
-        assert left == change(text)
-        assert "deque" not in module.__dict__
+        assert recognised(text)
+        assert not recognised(change(text))
 
 
 def test_the_built_in_problems_begin_with_one() -> None:
-    assert opened([Opening(lines) for lines in OPENINGS], PRELUDE)[1].startswith("pass\n")
+    assert recognised(PRELUDE)
+    module, _ = opened(fresh(), PRELUDE)
+    assert "deque" in module.__dict__, "its imports have been run"
 
 
 @pytest.mark.parametrize("name", ["LeetCodeDataset-v0.2.0-train.jsonl.gz", "LeetCodeDataset-v0.3.1-test.jsonl.gz"])
@@ -123,8 +130,7 @@ def test_most_published_programs_begin_with_one(name: str) -> None:
         pytest.skip("no upstream data")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         prompts = [json.loads(line)["prompt"] for line in file]
-    openings = [Opening(lines) for lines in OPENINGS]
-    assert sum(opened(openings, prompt)[1] != prompt for prompt in prompts) > 0.9 * len(prompts)
+    assert sum(map(recognised, prompts)) > 0.9 * len(prompts)
 
 
 def test_imports_are_of_modules_that_are_loaded_already() -> None:
@@ -136,10 +142,9 @@ def test_imports_are_of_modules_that_are_loaded_already() -> None:
 def test_what_does_not_compile_is_told_as_without_it() -> None:
     for text in TEXTS:
         body = b"L" + json.dumps({"source": text + "\udcff", "names": {}, "value_bytes": 1 << 20}).encode()
-        frames = [Program([Opening(lines) for lines in openings]).answer(body) for openings in (OPENINGS, ())]
+        frames = [Program(openings).answer(body) for openings in (fresh(), [])]
         assert frames[0] == frames[1]
         assert frames[0].startswith(b"S")
-    del sys.modules["solution"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
