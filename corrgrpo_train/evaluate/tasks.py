@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from corrgrpo_train.errors import UsageError
 from corrgrpo_train.evaluate.sample import Job
 from corrgrpo_train.evaluate.settings import SEEDED_TASKS, EnvironmentChoice, Settings
-from corrgrpo_train.rollout.environment import EpisodeRunner, Start, observed
+from corrgrpo_train.rollout.environment import EpisodeRunner, Start, first_seed, observed
 from corrgrpo_train.rollout.groups import checked, listed_tasks
 from corrgrpo_train.rollout.task_order import TaskOrder
 
@@ -48,7 +48,7 @@ def planned(choice: EnvironmentChoice, settings: Settings, timeout: float | None
         raise UsageError(f"{choice.name}: {error}") from error
     finally:
         runner.close()
-    starts = _seeded(settings) if listed is None else _listed(listed, settings)
+    starts = _seeded(choice, settings) if listed is None else _listed(listed, settings)
     jobs = [
         Job(choice.short, task, index, sample)
         for task, (index, _) in starts.items()
@@ -73,6 +73,8 @@ def _listed(listed: Sequence[tuple[str, str]], settings: Settings) -> dict[str, 
     }
 
 
-def _seeded(settings: Settings) -> dict[str, tuple[int, Start]]:
-    starts = [Start(None, seed) for seed in range(settings.tasks or SEEDED_TASKS)]
+def _seeded(choice: EnvironmentChoice, settings: Settings) -> dict[str, tuple[int, Start]]:
+    """Seeds of the split that is named; where none is, of test tasks: training's, which begin at 0, lie apart."""
+    first = first_seed(str(choice.arguments.get("split", "test")))
+    starts = [Start(None, first + index) for index in range(settings.tasks or SEEDED_TASKS)]
     return {start.label: (index, start) for index, start in enumerate(starts)}

@@ -119,8 +119,8 @@ def arguments_for(arguments: Mapping[str, Any], split: str) -> dict[str, Any]:
 
 
 def first_seed(split: str) -> int:
-    """Where the seeds of a split begin in an environment without tasks: those held out lie apart from training's."""
-    return 0 if split == "train" else 2**30
+    """Where the seeds of a split begin in an environment without tasks: those of other splits lie apart."""
+    return {"train": 0, "validation": 2**30}.get(split, 2**30 + 2**29)
 
 
 def told(error: BaseException) -> str:

@@ -6,9 +6,9 @@ import json
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,6 +117,15 @@ def test_another_beginning_is_left_alone(change: Callable[[str], str]) -> None:
         assert not recognised(change(text))
 
 
+def test_the_shortcut_is_taken() -> None:
+    for number, text in enumerate(TEXTS):
+        openings = fresh()
+        module, code = opened(openings, text + "x = deque\n")
+        assert module is openings[number].module
+        assert set(code.co_names) == {"x", "deque"}, "the imports are not run again"
+        assert opened(openings, text + "x: int = 1\n")[0] is not openings[number].module
+
+
 def test_the_built_in_problems_begin_with_one() -> None:
     assert recognised(PRELUDE)
     module, _ = opened(fresh(), PRELUDE)
@@ -124,10 +133,8 @@ def test_the_built_in_problems_begin_with_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["LeetCodeDataset-v0.2.0-train.jsonl.gz", "LeetCodeDataset-v0.3.1-test.jsonl.gz"])
-def test_most_published_programs_begin_with_one(name: str) -> None:
-    path = DATA / "leetcode" / name
-    if not path.exists():
-        pytest.skip("no upstream data")
+def test_most_published_programs_begin_with_one(data: Path, name: str) -> None:
+    path = data / "leetcode" / name
     with gzip.open(path, "rt", encoding="utf-8") as file:
         prompts = [json.loads(line)["prompt"] for line in file]
     assert sum(map(recognised, prompts)) > 0.9 * len(prompts)
